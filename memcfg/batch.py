@@ -1,0 +1,150 @@
+"""The forms that data and losses take on the way through a step, and the protocols that implementations fulfil.
+
+Prepared rows (what `memcfg_prepare_dataset` hands on) have these columns, all lists of equal length within a row:
+
+- `input_ids`: token ids.
+- `labels`: the same ids, -100 where the token is no target. Not shifted: `labels[t]` is the target of position `t - 1`.
+- `seq_lengths` (only packed rows): lengths of the documents in the row, summing to `len(input_ids)`. A row without it is
+  one document.
+- further columns belong to the trainer that made them.
+
+    rows --collator--> Documents --layout--> Batch --attention.inputs--> model(**batch.inputs)
+
+Shapes: B rows, L positions in a row, N supervised targets, H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import torch
+
+IGNORE = -100
+"""The label of a position that is no target."""
+
+
+@dataclass
+class Documents:
+    """One micro-batch as ragged documents, before any padding.
+
+    `input_ids` and `labels` hold one 1-D int64 tensor for each document. `rows` lists, for each row of the prepared data
+    set, the indices of its documents in order: packed rows have several. `fields` are the trainer's own values, one
+    entry for each document (for example which pair a document belongs to)."""
+
+    input_ids: list[torch.Tensor]
+    labels: list[torch.Tensor]
+    rows: list[list[int]]
+    fields: dict[str, list[Any]] = field(default_factory=dict)
+
+    def lengths(self) -> list[int]:
+        return [len(ids) for ids in self.input_ids]
+
+
+@dataclass
+class Batch:
+    """One micro-batch as tensors.
+
+    `input_ids`, `labels`, `position_ids`, `document_ids`: int64 [B, L]. `labels` is -100 at padding and at the first
+    token of every document, so that shifting by one never pairs two documents. `document_ids` is the index of the
+    document in `Documents` at each position, -1 at padding. `layout` is padded, rows or flat. `lengths` are the lengths
+    of all documents in the order in which they lie in the rows. `fields` are the trainer's values as tensors or lists.
+    `inputs` are the keyword arguments of the model's forward that do not depend on the attention implementation
+    (`input_ids`, `position_ids`); `attention.inputs(batch)` gives the rest."""
+
+    input_ids: torch.Tensor
+    labels: torch.Tensor
+    position_ids: torch.Tensor
+    document_ids: torch.Tensor
+    layout: str
+    lengths: list[int]
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {"input_ids": self.input_ids, "position_ids": self.position_ids}
+
+    def to(self, device: Any) -> Batch:
+        """The batch on a device; the copy does not block."""
+        move = lambda x: x.to(device, non_blocking=True) if hasattr(x, "to") else x  # noqa: E731
+        return Batch(
+            *(move(t) for t in (self.input_ids, self.labels, self.position_ids, self.document_ids)),
+            layout=self.layout, lengths=self.lengths, fields={k: move(v) for k, v in self.fields.items()},
+        )  # fmt: skip
+
+
+class Layout(Protocol):
+    """Lays ragged documents into tensors."""
+
+    def __call__(self, documents: Documents) -> Batch: ...
+
+
+class Attention(Protocol):
+    """An attention implementation. `name` is what Transformers calls it (`model.set_attn_implementation(name)`)."""
+
+    name: str
+
+    def inputs(self, batch: Batch) -> dict[str, Any]:
+        """Further keyword arguments of the model's forward: masks, cumulative lengths. Never a 2-D mask over several
+        documents: Transformers then stops separating them."""
+        ...
+
+
+class TokenLoss(Protocol):
+    """A loss that is a function of the target's log-probability alone (nll, dft, focal).
+
+    `value(logp)` and `derivative(logp)` take and give float32 tensors of any shape: the loss of each token and its
+    derivative with respect to `logp`. Both are called without gradient."""
+
+    def value(self, logp: torch.Tensor) -> torch.Tensor: ...
+
+    def derivative(self, logp: torch.Tensor) -> torch.Tensor: ...
+
+
+@runtime_checkable
+class Head(Protocol):
+    """The language-model head, applied to the backbone's last hidden states inside the wrapped model's own forward.
+
+    `hidden` [B, L, H] and `labels` [B, L] (unshifted) arrive as the batch has them; the head shifts. A head never keeps
+    a tensor of tokens x vocabulary alive unless it is the plain one (`loss.kernel=full`)."""
+
+    def loss_sum(
+        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, loss: TokenLoss
+    ) -> torch.Tensor:
+        """Sum of the loss over the N supervised targets: float32 scalar with gradient (zero, with gradient, if N = 0)."""
+        ...
+
+    def logprobs(
+        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0
+    ) -> torch.Tensor:
+        """Log-probability of each target: float32 [B, L], zero where `labels` (after the shift) is -100. Entry `t` is the
+        log-probability of `labels[:, t]` given what precedes it; column 0 is zero. With gradient."""
+        ...
+
+
+HeadCall = Callable[[Head, "torch.nn.Module", "torch.Tensor"], Any]
+"""What an objective asks of the head: `lambda head, model, hidden: head.loss_sum(model, hidden, labels, loss)`. It is
+passed to the model as `model(**inputs, head_call=call)` and its result is what the model returns."""
+
+
+class Objective(Protocol):
+    """What a trainer minimises. The engine divides the sum of `loss_sum` over all micro-batches and ranks once by the
+    sum of `count`."""
+
+    def bind(self, loss: TokenLoss | None, attention: Attention) -> None:
+        """Given once at build: the token loss (trainers other than SFT get None) and the attention."""
+        ...
+
+    def count(self, batch: Batch) -> int | torch.Tensor:
+        """The number that normalises the loss: supervised targets after the shift (SFT), pairs (DPO)."""
+        ...
+
+    def loss_sum(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        """The loss summed over what `count` counts: a float32 scalar with gradient."""
+        ...
+
+    def metrics(self) -> Mapping[str, float]:
+        """What to log beside the loss, over the micro-batches since the last call; then it starts anew."""
+        ...

@@ -1,0 +1,130 @@
+"""The hooks a plugin may implement. This file is the reference: it reads from top to bottom as documentation.
+
+*Exclusive* hooks are bound to a selector option: only the plugin that provides the option's resolved value is called.
+*Chain* hooks are called one plugin at a time, the result of one feeding the next, in the order that the implementations
+declare with `hookimpl(consumes=..., produces=...)`.
+
+Implementations are decorated with `memcfg.hookimpl` and take any subset of the named parameters. They live in the
+plugin's `hooks` module, which may import torch; this file imports it for type checkers only.
+
+A `Batch` is one micro-batch after layout and a `Documents` the ragged form before it: see `memcfg.batch`.
+"""
+# ruff: noqa: E501, ARG001
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memcfg.registry._markers import chain, exclusive
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import datasets
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from memcfg.batch import Attention, Batch, Documents, Head, Layout, Objective, TokenLoss
+    from memcfg.engine.evidence import Effective
+    from memcfg.engine.ledger import Ledger
+    from memcfg.plan import Plan
+
+
+# ------------------------------------------------------------------------------------------------------- model
+
+
+@exclusive("model.source")
+def memcfg_load_tokenizer(plan: Plan) -> PreTrainedTokenizerBase:
+    """The tokenizer, without loading the model."""
+
+
+@exclusive("model.source")
+def memcfg_load_model(plan: Plan, device: str) -> PreTrainedModel:
+    """The model on `device` (`cpu`, `cuda` or `meta`), in the plan's dtype, in train mode."""
+
+
+@chain
+def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
+    """The model with this technique applied: adapters, kernels, checkpointing. Returns the model (the same or another)."""
+
+
+# -------------------------------------------------------------------------------------------------------- data
+
+
+@exclusive("data.source")
+def memcfg_load_dataset(plan: Plan, split: str) -> datasets.Dataset | datasets.IterableDataset | None:
+    """The raw rows of `split` ("train" or "eval"); None where the source has no evaluation rows. Raises `DataError`."""
+
+
+@chain
+def memcfg_prepare_dataset(
+    plan: Plan,
+    dataset: datasets.Dataset | datasets.IterableDataset,
+    tokenizer: PreTrainedTokenizerBase,
+    ledger: Ledger,
+    split: str,
+) -> datasets.Dataset | datasets.IterableDataset:
+    """Tokenised, truncated, packed rows. The agreed columns are in `memcfg.batch`. What is lost goes into the ledger."""
+
+
+@exclusive("trainer.name")
+def memcfg_collator(plan: Plan, tokenizer: PreTrainedTokenizerBase) -> Any:
+    """A callable `list[row] -> Documents`: the ragged documents of one micro-batch with the trainer's own fields."""
+
+
+@exclusive("batch.layout")
+def memcfg_layout(plan: Plan, tokenizer: PreTrainedTokenizerBase) -> Layout:
+    """A callable `Documents -> Batch`: tensors from ragged documents."""
+
+
+# ---------------------------------------------------------------------------------------------------- the step
+
+
+@exclusive("trainer.name")
+def memcfg_objective(plan: Plan) -> Objective:
+    """What is minimised: `count(batch)`, `loss_sum(model, batch)` and the metrics it logs."""
+
+
+@exclusive("loss.kernel")
+def memcfg_head(plan: Plan, model: torch.nn.Module) -> Head:
+    """Log-probabilities and fused losses from hidden states. Called inside the wrapped model's own forward."""
+
+
+@exclusive("loss.type")
+def memcfg_loss(plan: Plan) -> TokenLoss:
+    """A function of each token's log-probability, with its derivative (SFT)."""
+
+
+@exclusive("attention.implementation")
+def memcfg_attention(plan: Plan, model: torch.nn.Module) -> Attention:
+    """The attention implementation to select on the model, and the mask inputs it needs for a batch."""
+
+
+@chain
+def memcfg_step_context(
+    plan: Plan, model: torch.nn.Module, contexts: list[AbstractContextManager[Any]]
+) -> list[AbstractContextManager[Any]]:
+    """Context managers, re-enterable, that the engine enters around forward and backward. Returns `contexts` with its own added."""
+
+
+@exclusive("optimizer.name")
+def memcfg_optimizer(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """The optimizer over the parameters that require gradients."""
+
+
+@exclusive("generation.backend")
+def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase) -> Any:
+    """Rollouts for online trainers: an object with `generate`, `sleep`, `wake` and `sync`."""
+
+
+# ------------------------------------------------------------------------------------------------ what was real
+
+
+@chain
+def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
+    """Stand-ins for what leaves torch's dispatcher, by name, for the memory simulator."""
+
+
+@chain
+def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
+    """Effective values read back from the live run (`memcfg.engine.build.Run`). Returns `found` with its own added."""
