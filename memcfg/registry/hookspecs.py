@@ -9,7 +9,6 @@ plugin's `hooks` module, which may import torch; this file imports it for type c
 
 A `Batch` is one micro-batch after layout and a `Documents` the ragged form before it: see `memcfg.batch`.
 """
-# ruff: noqa: E501, ARG001
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from memcfg.batch import Attention, Batch, Documents, Head, Layout, Objective, TokenLoss
+    from memcfg.batch import Attention, Head, Layout, Objective, TokenLoss
     from memcfg.engine.evidence import Effective
     from memcfg.engine.ledger import Ledger
     from memcfg.plan import Plan
