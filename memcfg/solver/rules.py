@@ -156,6 +156,19 @@ class Ignored(Rule):
         _fill(self, id=id, because=because, ref=ref, key=_key(target), when=when, except_values=tuple(except_values))
 
 
+def only_when(condition: Expr, *options: Key, because: str, plugin: str | None = None) -> list[Ignored]:
+    """One `Ignored` for each option: outside `condition` nothing reads them, so setting one there is an error.
+
+    The ids are `<key>.outside`, preceded by `plugin` where the keys do not begin with the plugin's name."""
+    rules = []
+    for option in options:
+        name = f"{option.key}.outside" if plugin is None else f"{plugin}.{option.key}.outside"
+        rule = Ignored(option, when=Not(condition), id=name, because=because)
+        object.__setattr__(rule, "source", calling_source())
+        rules.append(rule)
+    return rules
+
+
 @dataclass(frozen=True, init=False)
 class Advise(Rule):
     """A note that appears when `when` holds. `text` may name options as `{packing.strategy}`."""
