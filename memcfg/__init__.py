@@ -1,5 +1,8 @@
 """memcfg: a declarative config compiler and plugin registry that makes a fine-tuning run fit in memory."""
 
+from importlib import import_module
+from typing import Any
+
 from memcfg.errors import (
     Conflict,
     ConflictError,
@@ -14,7 +17,7 @@ from memcfg.errors import (
 )
 from memcfg.plan import Decision, Plan
 from memcfg.registry._markers import hookimpl
-from memcfg.registry.plugin import API, Plugin
+from memcfg.registry.plugin import API, NotYet, Plugin
 from memcfg.solver.expr import ALWAYS, PENDING, UNSET, Bool, Enum, Expr, Fact, Int, Option, Setting, key
 from memcfg.solver.rules import (
     Advise,
@@ -29,6 +32,16 @@ from memcfg.solver.rules import (
     RenameValue,
     Require,
     Rule,
+    only_when,
 )
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`memcfg.compose` and `memcfg.resolve`, imported on first use: they bring Hydra, which plugins need not load."""
+    if name == "compose":
+        return import_module("memcfg.compose")
+    if name == "resolve":
+        return import_module("memcfg.compose").resolve
+    raise AttributeError(f"module `memcfg` has no attribute `{name}`")

@@ -1,0 +1,56 @@
+"""Where files lie and how they are written.
+
+A file is written beside its destination and renamed over it, so that a reader (or an interrupt) never sees half of one.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from memcfg.errors import RunError
+
+
+def conf_root() -> Path:
+    """The folder of the first-party config groups: inside the package when installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "_conf"
+    return installed if installed.is_dir() else package.parent / "conf"
+
+
+def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> Path:
+    """Write `content` (text as UTF-8) to `path`, whole or not at all. Raises `RunError` naming the path."""
+    target = Path(path)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    try:
+        _write_beside(target, data)
+    except OSError as error:
+        raise RunError(f"cannot write `{target}`: {reason(error)}") from error
+    return target
+
+
+def _write_beside(target: Path, data: bytes) -> None:
+    descriptor, scratch = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(scratch, 0o666 & ~_umask())  # mkstemp made it private; a result is as readable as any other file
+        os.replace(scratch, target)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def reason(error: OSError) -> str:
+    """What the operating system said, in the lower case that messages use."""
+    text = error.strerror or str(error)
+    return text[:1].lower() + text[1:]
