@@ -7,11 +7,10 @@
         provides={"loss.type": ("focal",)},
         conf="pkg://memcfg_focal.conf",
         hooks="memcfg_focal.hooks",
-        active=key("loss.type") == "focal",
     )
 
 Importing the module that holds it must stay light (a few milliseconds; no torch). Everything heavy lives in the module
-that `hooks` names, which is imported only when `active` holds in the plan.
+that `hooks` names, which is imported only when the plan makes the plugin active.
 """
 
 from __future__ import annotations
@@ -19,11 +18,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memcfg.solver.expr import ALWAYS, Expr, Option
+from memcfg.solver.expr import Expr, Option
 from memcfg.solver.rules import Rule
 
 API = 1
 """The plugin interface that this memcfg offers."""
+
+OLDEST_API = 1
+"""The oldest plugin interface that this memcfg still understands."""
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """A choice whose rules exist before its implementation: a plan in which `when` holds resolves, with a warning, and is
+    refused before anything is built. `because` completes "this version cannot run it yet: ...".
+    """
+
+    when: Expr
+    because: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +43,13 @@ class Plugin:
     """A plugin's declaration.
 
     `options`: options, settings and facts it owns. `rules`: ids begin with `<name>.`. `provides`: menu values it adds
-    to open options and implements (its own included). `hooks`: dotted module of pluggy implementations. `active`: when
-    that module is needed. `conf`: Hydra search path (`pkg://...`) of its config groups; `None` for first-party plugins,
+    to open options and implements; of its own options it implements the whole menu, or just what it lists here.
+    `hooks`: dotted module of hook implementations. `active`: when that module is needed beyond the obvious, which is
+    whenever an implemented value is in the plan; the default adds nothing, except that a plugin which implements no
+    value at all is always active. `conf`: Hydra search path (`pkg://...`) of its config groups; `None` for first-party plugins,
     whose groups lie in `conf/`. `groups`: config groups for which the plugin answers, `{group: doc line}`. `commands`:
     sub-commands of `memcfg`, `{name: "module:function"}`; the function takes the remaining arguments and returns an
-    exit code. `api`: the interface it was written for."""
+    exit code. `not_yet`: what its rules allow but its hooks cannot do yet. `api`: the interface it was written for."""
 
     name: str
     api: int = API
@@ -44,7 +58,8 @@ class Plugin:
     rules: Sequence[Rule] = ()
     provides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hooks: str | None = None
-    active: Expr = ALWAYS
+    active: Expr | None = None
     conf: str | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
+    not_yet: Sequence[NotYet] = ()
