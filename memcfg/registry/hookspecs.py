@@ -1,8 +1,8 @@
 """The hooks a plugin may implement. This file is the reference: it reads from top to bottom as documentation.
 
-*Exclusive* hooks are bound to a selector option: only the plugin that provides the option's resolved value is called.
-*Chain* hooks are called one plugin at a time, the result of one feeding the next, in the order that the implementations
-declare with `hookimpl(consumes=..., produces=...)`.
+*Exclusive* hooks are bound to a selector option: only the plugin that implements the option's resolved value is called.
+*Chain* hooks are called one plugin at a time, the result of one feeding the next through the named parameter, in the
+order that the implementations declare with `hookimpl(consumes=..., produces=...)`.
 
 Implementations are decorated with `memcfg.hookimpl` and take any subset of the named parameters. They live in the
 plugin's `hooks` module, which may import torch; this file imports it for type checkers only.
@@ -42,7 +42,7 @@ def memcfg_load_model(plan: Plan, device: str) -> PreTrainedModel:
     """The model on `device` (`cpu`, `cuda` or `meta`), in the plan's dtype, in train mode."""
 
 
-@chain
+@chain("model")
 def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     """The model with this technique applied: adapters, kernels, checkpointing. Returns the model (the same or another)."""
 
@@ -55,7 +55,7 @@ def memcfg_load_dataset(plan: Plan, split: str) -> datasets.Dataset | datasets.I
     """The raw rows of `split` ("train" or "eval"); None where the source has no evaluation rows. Raises `DataError`."""
 
 
-@chain
+@chain("dataset")
 def memcfg_prepare_dataset(
     plan: Plan,
     dataset: datasets.Dataset | datasets.IterableDataset,
@@ -99,7 +99,7 @@ def memcfg_attention(plan: Plan, model: torch.nn.Module) -> Attention:
     """The attention implementation to select on the model, and the mask inputs it needs for a batch."""
 
 
-@chain
+@chain("contexts")
 def memcfg_step_context(
     plan: Plan, model: torch.nn.Module, contexts: list[AbstractContextManager[Any]]
 ) -> list[AbstractContextManager[Any]]:
@@ -119,11 +119,11 @@ def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTok
 # ------------------------------------------------------------------------------------------------ what was real
 
 
-@chain
+@chain("stands_in")
 def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
     """Stand-ins for what leaves torch's dispatcher, by name, for the memory simulator."""
 
 
-@chain
+@chain("found")
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
     """Effective values read back from the live run (`memcfg.engine.build.Run`). Returns `found` with its own added."""

@@ -1,0 +1,73 @@
+"""The core plugin: the options of every run, whatever the technique. Always present, always first.
+
+It owns which trainer runs (each trainer plugin adds itself to the menu of `trainer.name`), how long and how large a run
+is, the memory budget, and the facts of the host that rules read.
+"""
+
+from __future__ import annotations
+
+from memcfg.registry.plugin import Plugin
+from memcfg.solver.expr import Enum, Fact, Int, Option, Setting
+
+SCHEDULERS = (
+    "linear",
+    "cosine",
+    "constant",
+    "constant_with_warmup",
+    "polynomial",
+    "inverse_sqrt",
+    "cosine_with_min_lr",
+)
+
+trainer = Enum("trainer.name", (), open=True, doc="what is trained for: the objective and the data it needs")
+
+run: tuple[Option, ...] = (
+    Setting("run.dir", str, default=None, nullable=True, doc="folder of the run; null makes `runs/<time>`"),
+    Setting("run.steps", int, default=80, minimum=1, unit="steps", doc="optimizer steps to take"),
+    Setting("run.batch_size", int, default=2, minimum=1, unit="rows", doc="rows in a micro-batch, on each device"),
+    Setting("run.accumulation", int, default=1, minimum=1, unit="micro-batches", doc="micro-batches in a step"),
+    Setting("run.learning_rate", float, default=2e-5, minimum=0.0, doc="peak learning rate"),
+    Setting("run.scheduler", str, default="linear", values=SCHEDULERS, doc="how the learning rate moves after warm-up"),
+    Setting("run.warmup_steps", int, default=0, minimum=0, unit="steps", doc="steps in which the learning rate rises"),
+    Setting(
+        "run.max_grad_norm", float, default=1.0, minimum=0.0, nullable=True,
+        doc="gradients longer than this are shortened to it; null leaves them alone",
+    ),
+    Setting("run.seed", int, default=0, minimum=0, doc="seed of weights, data order and dropout"),
+    Setting("run.log_steps", int, default=10, minimum=1, unit="steps", doc="steps between two log lines"),
+    Setting(
+        "run.save_steps", int, default=None, minimum=1, nullable=True, unit="steps",
+        doc="steps between two checkpoints; null saves the final model only",
+    ),
+    Setting(
+        "run.eval_steps", int, default=None, minimum=1, nullable=True, unit="steps",
+        doc="steps between two evaluations; null evaluates at the end only",
+    ),
+    Setting("run.resume", str, default=None, nullable=True, doc="checkpoint, or folder of a run, to go on from"),
+)  # fmt: skip
+
+budget = Setting(
+    "budget.bytes", int, default=None, minimum=1, nullable=True, unit="bytes",
+    doc="memory that the run may use on each device; null means all there is",
+)  # fmt: skip
+
+device_type = Fact(
+    "device.type", probe="memcfg.core.facts:device_type", values=("cpu", "cuda"), doc="the device that training uses"
+)
+device_capability = Fact(
+    "device.capability", probe="memcfg.core.facts:device_capability", values=None, minimum=0,
+    doc="CUDA compute capability of the device, times ten (90 is 9.0); 0 on a CPU",
+)  # fmt: skip
+world_size = Fact(
+    "world.size", probe="memcfg.core.facts:world_size", values=None, minimum=1, doc="processes in the run"
+)
+device_name = Setting(
+    "device.name", str, default=None, nullable=True, doc="the card that `assume.device` stands for, as in `h100`"
+)
+
+plugin = Plugin(
+    name="core",
+    doc="the options of every run, and the facts of the host",
+    options=(trainer, *run, budget, device_type, device_capability, world_size, device_name),
+    groups={"trainer": "what is trained for"},
+)

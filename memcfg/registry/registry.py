@@ -1,0 +1,155 @@
+"""What is installed, as one object: options with their full menus, the rule base, who implements what.
+
+`load()` makes it; `Registry.plan(request)` resolves a request; `Registry.hooks(plan)` gives the engine its hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from memcfg.errors import PluginError, RequestError
+from memcfg.plan import Plan
+from memcfg.registry.absent import explained
+from memcfg.registry.assemble import Assembly, assemble, implemented
+from memcfg.registry.hooks import Hooks
+from memcfg.registry.installed import Installed, failure
+from memcfg.registry.loader import environment, flag, installed
+from memcfg.registry.plugin import Plugin
+from memcfg.solver.expr import UNSET, Option, holds
+from memcfg.solver.request import Request
+from memcfg.solver.resolve import resolve
+from memcfg.solver.theory import Theory
+
+
+def load(*, discover: bool = True, extra: Sequence[Plugin] = (), strict: bool | None = None) -> Registry:
+    """The registry of the installed plugins (none but core if not `discover`) and of those handed in.
+
+    `strict=True` raises the first error of any plugin as a `PluginError`; `False` none but core's, so that a broken
+    installation can still be looked at; `None` raises errors of memcfg's own plugins and records those of third parties,
+    unless `MEMCFG_STRICT_PLUGINS=1`. What is installed is looked up once a process."""
+    if strict is None and flag("MEMCFG_STRICT_PLUGINS"):
+        strict = True
+    if extra:
+        return _load(discover, tuple(extra), strict)
+    return _remembered(discover, strict, environment())
+
+
+@cache
+def _remembered(discover: bool, strict: bool | None, environment: tuple[str | None, ...]) -> Registry:
+    return _load(discover, (), strict)
+
+
+def _load(discover: bool, extra: Sequence[Plugin], strict: bool | None) -> Registry:
+    plugins = installed(extra, discover)
+    _raise_broken(plugins, strict)
+    assembly = assemble(plugins, tolerant=strict is False or (_TRANSITION and not strict))
+    _raise_broken(assembly.plugins, strict)
+    return Registry(assembly)
+
+
+_TRANSITION = True  # while memcfg's own plugins are still being written, theirs are recorded too
+
+
+def _raise_broken(plugins: Sequence[Installed], strict: bool | None) -> None:
+    for plugin in plugins:
+        if plugin.status == "broken" and (strict or (strict is None and plugin.first_party and not _TRANSITION)):
+            raise failure(plugin)
+
+
+class Registry:
+    """The installed plugins and what they make together. Immutable; make it with `load`."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self.plugins: tuple[Installed, ...] = assembly.plugins
+        self.theory: Theory = assembly.theory
+        self._implements = assembly.implements
+        self._good = {p.name: p for p in assembly.plugins if p.status == "ok"}
+
+    @property
+    def broken(self) -> tuple[Installed, ...]:
+        """The plugins that could not be used, each with its error."""
+        return tuple(p for p in self.plugins if p.status == "broken")
+
+    @property
+    def options(self) -> Mapping[str, Option]:
+        """Every option by key, menus extended by what plugins provide."""
+        return self.theory.options
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """The plugin that declares each option."""
+        return {option.key: name for name, plugin in self._declared() for option in plugin.options}
+
+    def providers(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """For each option with implementers: the plugin that implements its value; absent where nobody does."""
+        found = {key: table.get(values.get(key, UNSET)) for key, table in self._implements.items()}
+        return {key: plugin for key, plugin in found.items() if plugin is not None}
+
+    def active(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """The plugins that these values make active, in loading order."""
+        chosen = set(self.providers(values).values())
+        return tuple(name for name, plugin in self._declared() if name in chosen or _wanted(plugin, values))
+
+    def conf_paths(self) -> list[str]:
+        """Hydra search paths of the plugins that bring their own config groups."""
+        return [plugin.conf for _, plugin in self._declared() if plugin.conf is not None]
+
+    def groups(self) -> dict[str, str]:
+        """The config groups that plugins answer for, each with its doc line (the first plugin's, if several do)."""
+        found: dict[str, str] = {}
+        for _, plugin in self._declared():
+            found = {**plugin.groups, **found}
+        return found
+
+    def commands(self) -> dict[str, str]:
+        """Sub-commands that plugins add: `{name: "module:function"}`."""
+        return {command: target for _, plugin in self._declared() for command, target in plugin.commands.items()}
+
+    def plan(self, request: Request) -> Plan:
+        """Resolve a request. Raises `RequestError`, `ConflictError`, or `PluginError` if what it asks for belongs to a
+        plugin that could not be loaded."""
+        try:
+            resolution = resolve(self.theory, request)
+        except RequestError as error:
+            raise self.explained(error, {k: c.value for k, c in request.choices.items()}) from error.__cause__
+        values = {key: decision.value for key, decision in resolution.decisions.items()}
+        active = self.active(values)
+        return Plan(
+            decisions=resolution.decisions,
+            active=active,
+            providers=self.providers(values),
+            notes=(*request.notes, *(n for n in resolution.notes if n not in request.notes)),
+            pending=resolution.pending,
+            assumed=request.assumed,
+            fact_reads=resolution.fact_reads,
+            versions={p.distribution: p.version for p in map(self._good.__getitem__, active) if p.version},
+        )
+
+    def explained(self, error: RequestError, values: Mapping[str, Any] | None = None) -> RequestError | PluginError:
+        """The same error, saying which broken or blocked plugin may be why a key, group or value is not known.
+
+        `values` are the requested values by key, as far as known. For whoever validates a request before the solver."""
+        return explained(error, self.plugins, self.options, values or {})
+
+    def hooks(self, plan: Plan) -> Hooks:
+        """The hooks of a plan; imports its active plugins. Raises `PluginError` if one is not (or no longer) usable."""
+        return Hooks(plan, [self._usable(name) for name in plan.active])
+
+    def _usable(self, name: str) -> Installed:
+        if name in self._good:
+            return self._good[name]
+        for plugin in self.plugins:
+            if plugin.name == name:
+                text = f"the plan needs this plugin, which could not be loaded: {plugin.error}"
+                raise PluginError(text, name, plugin.distribution, plugin.trace)
+        raise PluginError("the plan needs this plugin, which is not installed", name)
+
+    def _declared(self) -> list[tuple[str, Plugin]]:
+        return [(name, p.plugin) for name, p in self._good.items() if p.plugin is not None]
+
+
+def _wanted(plugin: Plugin, values: Mapping[str, Any]) -> bool:
+    """Whether a plugin is active beyond implementing a chosen value."""
+    return not implemented(plugin) if plugin.active is None else holds(plugin.active, values)
