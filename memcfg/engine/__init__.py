@@ -1,0 +1,6 @@
+"""The engine: builds what the plan says, trains it with one step function, and proves what really ran.
+
+    Plan + Hooks --build--> Run --EngineTrainer, update--> Report      (execute.train does all of it)
+
+It imports the plan and the forms of a batch; it knows no technique, no solver and no Hydra. What a technique does reaches
+it through the hooks alone."""

@@ -1,0 +1,106 @@
+"""From a plan and its hooks to everything a run needs, in one order: data first, the model only once the data is good.
+
+The same function builds the model on `meta` for the memory simulator."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from memcfg.engine.forward import attach_head
+from memcfg.engine.ledger import Ledger
+from memcfg.errors import DataError, Problem
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+    from memcfg.batch import Attention, Batch, Head, Layout, Objective, TokenLoss
+    from memcfg.engine.loader import Collator
+    from memcfg.plan import Plan
+    from memcfg.registry.hooks import Hooks
+
+
+@dataclass
+class Run:
+    """A built run. `train` and `eval` are prepared rows (`None` where there are none); `device` is `cpu`, `cuda` or `meta`.
+
+    `ledger` accounts for the training rows, `eval_ledger` for the held-out ones. `first` holds the micro-batches of the
+    first step as soon as training begins, for the canaries and for `memcfg_evidence`."""
+
+    plan: Plan
+    hooks: Hooks
+    device: str
+    tokenizer: PreTrainedTokenizerBase | None
+    train: Any
+    eval: Any
+    collator: Collator | None
+    layout: Layout
+    model: torch.nn.Module
+    attention: Attention
+    loss: TokenLoss | None
+    head: Head
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    contexts: list[AbstractContextManager[Any]] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    eval_ledger: Ledger = field(default_factory=Ledger)
+    first: list[Batch] = field(default_factory=list)
+
+
+def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = True) -> Run:
+    """Build what the plan says, on `device` (the plan's own by default). `data=False` leaves the rows out.
+
+    Raises `DataError` for data that cannot be used, before any weight is loaded, and `PluginError` for a value that no
+    plugin implements."""
+    device = device or plan.device
+    objective = hooks.objective(plan=plan)
+    loss = hooks.loss(plan=plan) if plan.get("loss.type") is not None else None
+    tokenizer = hooks.load_tokenizer(plan=plan)
+    ledgers = {"train": Ledger(), "eval": Ledger()}
+    rows = {split: _rows(plan, hooks, tokenizer, split, ledgers[split]) if data else None for split in ledgers}
+    collator = hooks.collator(plan=plan, tokenizer=tokenizer) if data else None
+    layout = hooks.layout(plan=plan, tokenizer=tokenizer)
+    model, attention, head = _model(plan, hooks, device)
+    objective.bind(loss, attention)
+    return Run(
+        plan, hooks, device, tokenizer, rows["train"], rows["eval"], collator, layout, model, attention, loss, head,
+        objective, optimizer=hooks.optimizer(plan=plan, model=model),
+        contexts=list(hooks.step_context(plan=plan, model=model, contexts=[])),
+        ledger=ledgers["train"], eval_ledger=ledgers["eval"],
+    )  # fmt: skip
+
+
+def _rows(plan: Plan, hooks: Hooks, tokenizer: Any, split: str, ledger: Ledger) -> Any:
+    """The prepared rows of one split; None where the source has no held-out rows."""
+    raw = hooks.load_dataset(plan=plan, split=split)
+    if raw is None and split == "eval":
+        return None
+    if raw is None:
+        raise DataError(Problem("the source has no training rows", key="data.source"))
+    rows = hooks.prepare_dataset(plan=plan, dataset=raw, tokenizer=tokenizer, ledger=ledger, split=split)
+    if not hasattr(rows, "__len__"):
+        raise DataError(
+            Problem("streamed rows cannot be trained on yet: the source must know its length", key="data.source")
+        )
+    if len(rows) == 0 and split == "train":
+        raise DataError(Problem(_nothing_left(ledger), key="data.source"))
+    ledger.check(split)
+    return rows if len(rows) else None
+
+
+def _nothing_left(ledger: Ledger) -> str:
+    reasons = ", ".join(f"{count} rows: {reason}" for reason, count in ledger.reasons.items())
+    return f"no training row is left of {ledger.rows_in}" + (f" ({reasons})" if reasons else "")
+
+
+def _model(plan: Plan, hooks: Hooks, device: str) -> tuple[torch.nn.Module, Attention, Head]:
+    """The model with its attention, the techniques' patches and the head in place."""
+    model = hooks.load_model(plan=plan, device=device)
+    attention = hooks.attention(plan=plan, model=model)
+    model.set_attn_implementation(attention.name)
+    model = hooks.patch_model(plan=plan, model=model)
+    head = hooks.head(plan=plan, model=model)
+    attach_head(model, head)
+    return model, attention, head

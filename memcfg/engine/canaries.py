@@ -1,0 +1,206 @@
+"""Small proofs on the first step's micro-batches, in seconds, before the first update.
+
+Each looks for one silent fault that a falling loss does not show: nothing supervised, documents of one row that see each
+other, a distribution that is not in force, parameters that no optimizer moves. A failed canary is a `RunError` that names
+the option. The model, its gradients and every random stream are left as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from memcfg.batch import Documents
+from memcfg.engine.ranks import ranks_of
+from memcfg.engine.update import counted, entered
+from memcfg.errors import Problem, RunError
+from memcfg.solver.expr import show
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from memcfg.batch import Batch
+    from memcfg.engine.build import Run
+
+TOLERANCE: Final = {torch.float32: 1e-4, torch.float64: 1e-8}
+"""How far a hidden state may move, relative to the root mean square, when another document changes. It is zero wherever
+rows of a matrix product do not depend on each other; a leak is of the order of one."""
+
+LOW_PRECISION_TOLERANCE: Final = 3e-2
+
+STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "none": ("NO",),
+    "ddp": ("MULTI_GPU", "MULTI_CPU"),
+    "fsdp2": ("FSDP",),
+    "zero2": ("DEEPSPEED",),
+    "zero3": ("DEEPSPEED",),
+}
+"""What Accelerate calls each `distributed.strategy` once it is in force."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is looked at: the run, with the model and optimizer as the accelerator prepared them."""
+
+    run: Run
+    model: torch.nn.Module
+    optimizer: Any
+    accelerator: Accelerator
+
+
+def check(subject: Subject) -> dict[str, str]:
+    """Run every canary; what each saw, by name. Raises `RunError` at the first that fails."""
+    return {name: canary(subject) for name, canary in CANARIES.items()}
+
+
+def supervised(subject: Subject) -> str:
+    """The first step supervises something."""
+    run = subject.run
+    count = int(counted(run.objective, run.first))
+    if count == 0:
+        seen = f"{run.ledger.tokens_supervised} of {run.ledger.tokens_kept} prepared tokens are targets"
+        raise RunError(Problem(f"the first step has no target: every label is masked ({seen})", key="data.source"))
+    return f"{count} targets in the first step"
+
+
+def strategy(subject: Subject) -> str:
+    """As many processes as the plan says, under the strategy it says, on the device it says."""
+    plan, accelerator = subject.run.plan, subject.accelerator
+    world, asked = plan.get("world.size", 1), plan.get("distributed.strategy") or "none"
+    if accelerator.num_processes != world:
+        raise _differs("world.size", world, f"{accelerator.num_processes} processes")
+    kind = accelerator.distributed_type.value
+    if kind not in STRATEGIES.get(asked, (kind,)) or isinstance(subject.model, torch.nn.DataParallel):
+        raise _differs("distributed.strategy", asked, f"`{kind}` ({type(subject.model).__name__})")
+    if accelerator.device.type != plan.device:
+        raise _differs("device.type", plan.device, f"`{accelerator.device.type}`")
+    return f"{world} process(es), {kind}, {plan.device}"
+
+
+def optimizer(subject: Subject) -> str:
+    """Every parameter that requires a gradient is in the optimizer, and none twice."""
+    held = [id(p) for group in subject.optimizer.param_groups for p in group["params"]]
+    trainable = {id(p): name for name, p in subject.model.named_parameters() if p.requires_grad}
+    missing = [name for key, name in trainable.items() if key not in set(held)]
+    if not trainable:
+        raise RunError(Problem("no parameter requires a gradient: there is nothing to train", key="optimizer.name"))
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing[:3]) + (", ..." if len(missing) > 3 else "")
+        text = f"the optimizer leaves out {len(missing)} of {len(trainable)} trainable parameters: {names}"
+        raise RunError(Problem(text, key="optimizer.name"))
+    if len(held) != len(set(held)):
+        raise RunError(Problem("the optimizer holds a parameter twice", key="optimizer.name"))
+    return f"{len(trainable)} trainable parameters"
+
+
+def isolation(subject: Subject) -> str:
+    """Changing every other document of a row leaves the hidden states of the documents between them as they were."""
+    batch = _shared_row(subject.run)
+    if batch is None:
+        return "no row holds two documents"
+    for training in (True, False):
+        moved, limit = _leak(subject, batch, training=training)
+        if not moved <= limit:
+            mode = "train" if training else "eval"
+            implementation = subject.run.plan.get("attention.implementation")
+            text = (
+                f"documents that share a row see each other under `{show(implementation)}`: changing one moves another's "
+                f"hidden states by {moved:.2g} of their size ({mode} mode, layout {batch.layout})"
+            )
+            raise RunError(
+                Problem(text, key="attention.implementation", fix="choose another, or give each document a row")
+            )
+    return "documents that share a row do not see each other"
+
+
+CANARIES: Final[Mapping[str, Callable[[Subject], str]]] = {
+    "supervised": supervised,
+    "strategy": strategy,
+    "optimizer": optimizer,
+    "isolation": isolation,
+}
+
+
+def _differs(key: str, asked: Any, found: str) -> RunError:
+    return RunError(Problem(f"the plan says {show(asked)}, but what is in force is {found}", key=key))
+
+
+# ------------------------------------------------------------------------------------------------------ isolation
+
+
+def _shared_row(run: Run) -> Batch | None:
+    """A micro-batch with two documents in a row: of the first step, or made of its first documents.
+
+    A padded layout puts one document (or one stream, where documents may see each other) into each row: nothing to prove."""
+    candidates = [b for b in run.first if b.layout != "padded"]
+    for batch in candidates:
+        if bool((batch.document_ids.amax(dim=1) > _first_document(batch.document_ids)).any()):
+            return batch
+    return _probe(run, candidates[0]) if candidates else None
+
+
+def _first_document(document_ids: torch.Tensor) -> torch.Tensor:
+    return document_ids.masked_fill(document_ids < 0, torch.iinfo(torch.int64).max).amin(dim=1)
+
+
+def _probe(run: Run, batch: Batch, length: int = 16) -> Batch:
+    """Two short documents in a row, cut from the first tokens of a batch."""
+    tokens = batch.input_ids[0, : 2 * length].cpu()
+    halves = [half.clone() for half in tokens.split(-(-len(tokens) // 2))]
+    return run.layout(Documents(halves, [half.clone() for half in halves], [[*range(len(halves))]])).to(
+        batch.input_ids.device
+    )
+
+
+def _leak(subject: Subject, batch: Batch, *, training: bool) -> tuple[float, float]:
+    """The largest move of a hidden state whose own document did not change, and how far it might (both relative)."""
+    vocabulary = subject.run.model.get_input_embeddings().num_embeddings
+    clean = _hidden(subject, batch, training)
+    moved = 0.0
+    for parity in (0, 1):
+        changed = (batch.document_ids >= 0) & (_place_in_row(batch.document_ids) % 2 == parity)
+        tokens = torch.where(changed, (batch.input_ids + 1) % vocabulary, batch.input_ids)
+        other = _hidden(subject, replace(batch, input_ids=tokens), training)
+        watched = (batch.document_ids >= 0) & ~changed
+        if bool(watched.any()):
+            moved = max(moved, float((other - clean).abs()[watched].amax()))
+    size = float(clean[batch.document_ids >= 0].float().square().mean().sqrt()) or 1.0
+    return moved / size, TOLERANCE.get(clean.dtype, LOW_PRECISION_TOLERANCE)
+
+
+def _place_in_row(document_ids: torch.Tensor) -> torch.Tensor:
+    """At each position, how many documents of the row lie before it."""
+    starts = document_ids[:, 1:] != document_ids[:, :-1]
+    return torch.nn.functional.pad(starts.cumsum(dim=1), (1, 0))
+
+
+def _hidden(subject: Subject, batch: Batch, training: bool) -> torch.Tensor:
+    """The last hidden states, by the path that training (with gradients) or evaluation takes."""
+    run, model, ranks = subject.run, subject.model, ranks_of(subject.accelerator)
+    inputs = {**batch.inputs, **run.attention.inputs(batch)}
+    with _mode(model, training), ranks.accumulate(model, False), entered(run.contexts), _same_randomness(run.device):
+        with nullcontext() if training else torch.no_grad():
+            hidden: torch.Tensor = model(**inputs, head_call=lambda head, model, hidden: hidden)
+    return hidden.detach()
+
+
+@contextmanager
+def _mode(model: torch.nn.Module, training: bool) -> Iterator[None]:
+    before = model.training
+    model.train(training)
+    try:
+        yield
+    finally:
+        model.train(before)
+
+
+@contextmanager
+def _same_randomness(device: str) -> Iterator[None]:
+    """The same dropout each time; every generator is put back afterwards."""
+    devices: Sequence[int] = [torch.cuda.current_device()] if device == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(0)
+        yield

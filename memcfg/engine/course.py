@@ -1,0 +1,98 @@
+"""What happens around the steps of a run: canaries and baseline before the first, evidence after it, a line of metrics
+after each that is logged, a last evaluation at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers.trainer_callback import TrainerCallback, TrainerControl, TrainerState
+
+from memcfg.engine import canaries, evidence
+from memcfg.engine.metrics import MetricsFile
+from memcfg.engine.reporter import Reporter
+from memcfg.files import write_atomic
+
+if TYPE_CHECKING:
+    from memcfg.engine.trainer import EngineTrainer
+
+
+class Course(TrainerCallback):
+    """Conducts one run. `trainer` is set once it exists (Trainer takes its callbacks when it is made)."""
+
+    trainer: EngineTrainer
+
+    def __init__(self, folder: Path, reporter: Reporter) -> None:
+        self.folder, self.reporter = folder, reporter
+        self.metrics = MetricsFile(folder / "metrics.jsonl")
+        self.canaries: dict[str, str] = {}
+        self._begun = False
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        trainer, run = self.trainer, self.trainer.run
+        run.first = [b.to(args.device) for b in trainer.loader.at(trainer.loader.epoch, trainer.loader.position)]
+        self.reporter.stage("checking the first batch")
+        self.canaries = canaries.check(
+            canaries.Subject(run, trainer.model_wrapped, trainer.optimizer, trainer.accelerator)
+        )
+        self._baseline(state.global_step)
+        self._begun = True
+        self.reporter.begin(state.max_steps)
+        trainer.meter.start()
+
+    def _baseline(self, step: int) -> None:
+        """The line before any update: the loss of the first step's rows and of the held-out rows."""
+        trainer, run = self.trainer, self.trainer.run
+        self.reporter.stage("measuring the loss before training")
+        trainer.meter.start()
+        trainer.meter.add(sum(sum(b.lengths) for b in run.first))
+        values = {"loss": float(trainer.mean_loss(run.first).loss)}
+        values["tokens_per_second"] = trainer.meter.discard()
+        if run.eval is not None:
+            values["eval_loss"] = float(trainer.mean_loss_of(run.eval).loss)
+        run.objective.metrics()
+        self.metrics.note(step, values)
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._close_step(state)
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if state.global_step == 1:
+            self._prove()
+        if state.global_step >= state.max_steps:
+            control.should_log = True
+            control.should_evaluate = self.trainer.run.eval is not None
+
+    def on_log(
+        self, args: Any, state: TrainerState, control: TrainerControl, logs: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
+        if logs and "train_runtime" not in logs:  # Trainer's closing summary is no step's
+            self.metrics.note(state.global_step, logs)
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self.trainer.check_loss()
+        self.trainer.meter.read()
+        self._close_step(state)
+
+    def close(self) -> None:
+        """Write what is still open; after an error or an interrupt too."""
+        if self._begun:
+            self._begun = False
+            self.reporter.end()
+        self.metrics.flush()
+
+    def _close_step(self, state: TrainerState) -> None:
+        line = self.metrics.flush()
+        if state.global_step or line:
+            self.reporter.advance(state.global_step, line)
+
+    def _prove(self) -> None:
+        """Compare what the first step did with the plan. The file is written first: it says what was found."""
+        run = self.trainer.run
+        found = evidence.gather(run)
+        if self.trainer.args.should_save:
+            text = json.dumps(evidence.to_dict(run.plan, found), indent=2, default=str)
+            write_atomic(self.folder / "effective.json", text + "\n")
+        evidence.compare(run.plan, found)

@@ -1,0 +1,126 @@
+"""Train a plan: build it, prove it, train it, and leave a run folder that says what happened.
+
+    run folder   effective.json   resolved and effective value of every option with evidence
+                 ledger.json      tokens and rows: read, kept, cut, dropped, padded, supervised
+                 metrics.jsonl    one line for each logged step
+                 memory.json      measured peak
+                 checkpoint-N/    every `run.save_steps` steps
+                 model/           the final model with its tokenizer
+
+Before the first step nothing is left behind by a failure; later, what was measured so far stays."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import set_seed
+
+from memcfg.engine import memory
+from memcfg.engine.build import Run, build
+from memcfg.engine.course import Course
+from memcfg.engine.reporter import Reporter, Silent
+from memcfg.engine.saving import run_folder
+from memcfg.engine.trainer import EngineTrainer
+from memcfg.errors import Problem, RunError
+from memcfg.files import write_atomic
+
+if TYPE_CHECKING:
+    from memcfg.plan import Plan
+    from memcfg.registry.hooks import Hooks
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a run went. `eval_loss_*` are None without held-out rows; `loss_first` is the loss before any update;
+    `tokens_per_second` counts real tokens over training steps alone; `peak_bytes` is explained in `memory.json`."""
+
+    run_dir: str
+    model_dir: str
+    steps: int
+    seconds: float
+    loss_first: float
+    loss_last: float
+    eval_loss_first: float | None
+    eval_loss_last: float | None
+    tokens_per_second: float
+    peak_bytes: int
+    ledger: dict[str, Any]
+    canaries: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def train(plan: Plan, hooks: Hooks, run_dir: str | Path, *, reporter: Reporter | None = None) -> Report:
+    """Train the plan in `run_dir` (made if need be).
+
+    Raises `DataError` for unusable data, `PluginError` for a value without implementation, `RunError` for a folder that
+    cannot be written, a failed canary, a technique that did not happen or a loss that is not finite. `KeyboardInterrupt`
+    passes through once what was measured so far is written."""
+    begin = time.perf_counter()
+    reporter = reporter or Silent()
+    folder = Path(run_dir)
+    _refuse(plan)
+    with run_folder(folder):
+        set_seed(plan["run.seed"])
+        reporter.stage("preparing the data and the model")
+        run = build(plan, hooks)
+        memory.reset_peak(run.device)
+        course = Course(folder, reporter)
+        trainer = _trained(run, course, folder)
+        reporter.stage("saving the model")
+        trainer.save_final(folder / "model")
+    return _report(run, course, trainer, folder, time.perf_counter() - begin)
+
+
+def _refuse(plan: Plan) -> None:
+    """What cannot be trained, before anything is touched."""
+    if plan.assumed:
+        names = ", ".join(f"`{name}`" for name in plan.assumed)
+        raise RunError(Problem(f"assumed facts are for planning only, and {names} are assumed", key="assume"))
+    if plan.get("run.resume") is not None:
+        raise RunError(Problem("going on from a checkpoint is not implemented yet", key="run.resume"))
+    if plan.device == "cuda" and not torch.cuda.is_available():
+        raise RunError(Problem("the plan was made for a CUDA device, and torch sees none here", key="device.type"))
+
+
+def _trained(run: Run, course: Course, folder: Path) -> EngineTrainer:
+    """The trainer after training. The account is written however training ends, if it got as far as the first line."""
+    trainer = EngineTrainer(run, folder, callbacks=[course])
+    course.trainer = trainer
+    try:
+        trainer.train()
+    except BaseException:
+        with suppress(RunError):  # the disk may be why we are here; that error is the one to tell
+            course.close()
+            if course.metrics.lines:
+                _account(run, folder)
+        raise
+    course.close()
+    _account(run, folder)
+    return trainer
+
+
+def _account(run: Run, folder: Path) -> None:
+    """`ledger.json` and `memory.json`."""
+    ledger = run.ledger.to_dict() | {"eval": run.eval_ledger.to_dict() if run.eval is not None else None}
+    write_atomic(folder / "ledger.json", json.dumps(ledger, indent=2) + "\n")
+    text = json.dumps({"measured": memory.measured(run.device), "predicted": None}, indent=2)
+    write_atomic(folder / "memory.json", text + "\n")
+
+
+def _report(run: Run, course: Course, trainer: EngineTrainer, folder: Path, seconds: float) -> Report:
+    metrics = course.metrics
+    return Report(
+        run_dir=str(folder), model_dir=str(folder / "model"), steps=trainer.state.global_step, seconds=seconds,
+        loss_first=metrics.first("loss"), loss_last=metrics.last("loss"),
+        eval_loss_first=metrics.first("eval_loss"), eval_loss_last=metrics.last("eval_loss"),
+        tokens_per_second=trainer.meter.rate(), peak_bytes=memory.measured(run.device)["peak_bytes"],
+        ledger=run.ledger.to_dict(), canaries=course.canaries,
+    )  # fmt: skip

@@ -1,0 +1,200 @@
+"""The one subclass of `transformers.Trainer`.
+
+Trainer is used for what it is good at: placing and wrapping the model (DDP, FSDP2, DeepSpeed), schedulers, clipping,
+checkpoints and callbacks. It is kept from four things: accumulating (a "batch" is a whole optimizer step, its own
+accumulation is 1), ordering rows (the loader does), computing a loss (`update.gradients` does) and moving rows through
+its evaluation loop (`update.mean_loss` does)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+from memcfg.engine.build import Run
+from memcfg.engine.loader import MicroBatches, StepLoader
+from memcfg.engine.metrics import Meter
+from memcfg.engine.ranks import ranks_of
+from memcfg.engine.saving import PARTIAL, whole
+from memcfg.engine.update import StepResult, counted, gradients, mean_loss
+from memcfg.errors import Problem, RunError
+from memcfg.files import write_atomic
+from memcfg.plan import Plan
+
+LOADER_STATE = "loader.json"
+"""The file in a checkpoint that holds the place in the data."""
+
+
+def arguments(plan: Plan, folder: Path) -> TrainingArguments:
+    """What Trainer is told. Loading, logging, evaluating and saving are the engine's; Trainer only says when."""
+    every = {name: plan.get(f"run.{name}") for name in ("eval_steps", "save_steps")}
+    args = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=plan["run.steps"],
+        per_device_train_batch_size=plan["run.batch_size"],
+        gradient_accumulation_steps=1,
+        learning_rate=plan["run.learning_rate"],
+        lr_scheduler_type=plan["run.scheduler"],
+        warmup_steps=plan["run.warmup_steps"],
+        max_grad_norm=plan.get("run.max_grad_norm") or 0.0,
+        seed=plan["run.seed"],
+        logging_strategy="steps",
+        logging_first_step=True,
+        logging_steps=plan["run.log_steps"],
+        logging_nan_inf_filter=False,
+        eval_strategy="steps" if every["eval_steps"] else "no",
+        eval_steps=every["eval_steps"],
+        save_strategy="steps" if every["save_steps"] else "no",
+        save_steps=every["save_steps"] or 500,
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+        use_cpu=plan.device == "cpu",
+    )
+    if args.n_gpu > 1:
+        args._n_gpu = 1  # one process drives one GPU; Trainer would wrap the model in DataParallel
+    return args
+
+
+class EngineTrainer(Trainer):
+    """Trains a `Run`: `training_step` takes a list of micro-batches and calls `gradients`; Trainer clips and steps."""
+
+    def __init__(self, run: Run, folder: Path, callbacks: Iterable[Any] = ()) -> None:
+        self.run = run
+        self.meter = Meter()
+        self._unread: tuple[int, torch.Tensor] | None = None
+        super().__init__(
+            model=run.model, args=arguments(run.plan, folder), eval_dataset=run.eval,
+            data_collator=run.collator, processing_class=run.tokenizer,
+        )  # fmt: skip
+        for unwanted in (PrinterCallback, ProgressCallback):
+            self.remove_callback(unwanted)
+        for callback in callbacks:
+            self.add_callback(callback)
+        self.ranks = ranks_of(self.accelerator)
+        self.loader = StepLoader(
+            self.micro_batches(run.train), accumulation=run.plan["run.accumulation"], seed=run.plan["run.seed"]
+        )
+
+    def micro_batches(self, rows: Any) -> MicroBatches:
+        """Rows as this rank's micro-batches."""
+        run, accelerator = self.run, self.accelerator
+        if run.collator is None:
+            raise ValueError("a run that was built without data cannot be trained")
+        batch_size = run.plan["run.batch_size"]
+        return MicroBatches(
+            rows, run.collator, run.layout, batch_size, accelerator.process_index, accelerator.num_processes
+        )
+
+    # ------------------------------------------------------------------------------------ what Trainer asks for
+
+    def get_train_dataloader(self) -> StepLoader:  # type: ignore[override]
+        return self.loader
+
+    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
+        if self.optimizer is None:
+            self.optimizer = self.run.optimizer
+        return self.optimizer
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        return 0  # an estimate from padded sizes, which nothing here reads
+
+    def training_step(self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """One step's gradients and its mean loss. `inputs` is a list of micro-batches."""
+        model.train()
+        objective = self.run.objective
+        count = self.ranks.total(counted(objective, inputs))
+        placed = [batch.to(self.args.device) for batch in inputs]
+        result = gradients(model, placed, objective, contexts=self.run.contexts, denominator=count, ranks=self.ranks)
+        self._account(inputs, count)
+        self._watch(result.loss)
+        return result.loss
+
+    def evaluate(self, *_: Any, metric_key_prefix: str = "eval", **__: Any) -> dict[str, float]:  # type: ignore[override]
+        """The held-out loss, by the same objective and head as training. Logged, and told to the callbacks."""
+        self.meter.stop()
+        loss = float(self.mean_loss_of(self.run.eval).loss)
+        metrics = {f"{metric_key_prefix}_loss": loss}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.meter.start()
+        return metrics
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As Trainer does, with the true epoch, the throughput and what the objective has to say."""
+        self.state.epoch = self.loader.epochs()
+        if "loss" in logs:
+            logs["loss"] *= self.meter.share_counted()
+            logs["tokens_per_second"] = self.meter.read()
+            logs.update(self.run.objective.metrics())
+        super().log(logs, start_time)
+
+    # ------------------------------------------------------------------------------------------------ evaluation
+
+    def mean_loss_of(self, rows: Any) -> StepResult:
+        """The mean loss over all these rows, in order."""
+        batches = self.micro_batches(rows).of(range(len(rows)))
+        return self.mean_loss(batches)
+
+    def mean_loss(self, batches: Iterable[Any]) -> StepResult:
+        """The mean loss over micro-batches, on the prepared model, averaged over ranks."""
+        placed = (batch.to(self.args.device) for batch in batches)
+        result = mean_loss(self.model_wrapped, placed, self.run.objective, contexts=self.run.contexts, ranks=self.ranks)
+        if self.ranks.size > 1:
+            return StepResult(self.accelerator.reduce(result.loss, "mean"), result.count)
+        return result
+
+    # ------------------------------------------------------------------------------------------------ saving
+
+    def save_final(self, target: Path) -> None:
+        """The trained model with its tokenizer, as `from_pretrained` reads it. Whole or not at all."""
+        with whole(target, main=self.args.should_save) as partial:
+            self.save_model(str(partial), _internal_call=True)
+            (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle of paths; the plan says it all
+
+    def _get_output_dir(self, trial: Any) -> str:
+        """While a checkpoint is written: a folder that no reader takes for one."""
+        return os.path.join(self.args.output_dir, PARTIAL)
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        """A checkpoint, whole or not at all, with the place in the data."""
+        self.check_loss()
+        target = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        self.meter.stop()
+        with whole(target, main=self.args.should_save) as partial:
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                write_atomic(partial / LOADER_STATE, json.dumps(self.loader.state_dict()))
+        self.meter.start()
+
+    # ------------------------------------------------------------------------------------------------ watching
+
+    def _account(self, micro_batches: Iterable[Any], count: Any) -> None:
+        """Tokens and padding of a step, for the throughput and the ledger."""
+        tokens = sum(sum(b.lengths) for b in micro_batches)
+        positions = sum(b.input_ids.numel() for b in micro_batches)
+        self.meter.add(tokens, empty=isinstance(count, int) and count == 0)
+        self.run.ledger.add(tokens_seen=tokens, tokens_padded=positions - tokens)
+
+    def _watch(self, loss: torch.Tensor) -> None:
+        """Stop at a loss that is not finite. On a GPU the loss of the step before is looked at, which costs no waiting."""
+        if self.run.device == "cuda":
+            self.check_loss()
+        self._unread = (self.state.global_step + 1, loss)
+        if self.run.device != "cuda":
+            self.check_loss()
+
+    def check_loss(self) -> None:
+        """Raises `RunError` if the last step's loss is not finite."""
+        if self._unread is not None and not bool(torch.isfinite(self._unread[1])):
+            step, loss = self._unread
+            fix = "a lower `run.learning_rate`, a longer `run.warmup_steps` or another `model.dtype` may help"
+            raise RunError(Problem(f"the loss of step {step} is {float(loss)}", key="run.learning_rate", fix=fix))
+        self._unread = None
