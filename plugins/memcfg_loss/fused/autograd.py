@@ -1,0 +1,148 @@
+"""Two differentiable functions of hidden states and a linear layer's parameters.
+
+    loss_sum, trained head    logits, d hidden, d weight: three products, all in the forward
+    loss_sum, frozen head     logits, d hidden: two
+    logprobs, trained head    logits; again in the backward, then d hidden and d weight: four
+    logprobs, frozen head     logits, d hidden of each log-probability: two; the backward scales row by row
+
+Gradients are kept in float32 and rounded once, after the incoming gradient is multiplied in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from memcfg_loss.fused import ops
+from memcfg_loss.fused.products import Layer, Needs
+from memcfg_loss.fused.score import Rows, Score, ascend, descend, statistics
+
+Maybe = torch.Tensor | None
+
+
+def loss_sum(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, score: Score, *, bias: Maybe = None,
+             low: Maybe = None, up: Maybe = None, at: Maybe = None) -> torch.Tensor:  # fmt: skip
+    """Sum of the loss over N > 0 targets `ids`, float32 scalar. The other arguments are those of `Layer` and `Rows`."""
+    if torch.is_grad_enabled():
+        return _Loss.apply(hidden, weight, bias, low, up, ids, at, score)
+    rows, layer = Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up)
+    if score.loss is None or score.smoothing or score.z_loss:
+        return descend(rows, layer, score, Needs(False, False))[0].sum()
+    return score.loss.value(statistics(rows, layer, score)[0]).sum()
+
+
+def logprobs(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, score: Score, *, bias: Maybe = None,
+             low: Maybe = None, up: Maybe = None, at: Maybe = None) -> torch.Tensor:  # fmt: skip
+    """Log-probabilities of N > 0 targets `ids`, float32 [N]. The other arguments are those of `Layer` and `Rows`."""
+    if torch.is_grad_enabled():
+        return _LogProbs.apply(hidden, weight, bias, low, up, ids, at, score)
+    return statistics(Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up), score)[0]
+
+
+def compute_dtype(hidden: torch.Tensor) -> torch.dtype:
+    """The type that products run in: autocast's where it is on, otherwise that of the hidden states."""
+    kind = hidden.device.type
+    return torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else hidden.dtype
+
+
+def _layer(hidden: torch.Tensor, weight: torch.Tensor, bias: Maybe, up: Maybe) -> Layer:
+    dtype = compute_dtype(hidden)
+    return Layer(weight.to(dtype), None if bias is None else bias.to(dtype), None if up is None else up.to(dtype))
+
+
+def _shapes(*tensors: Maybe) -> list[Maybe]:
+    """Storage-less stand-ins that keep shape and type; keeping the tensors themselves would keep their memory."""
+    return [None if x is None else torch.empty_like(x, device="meta") for x in tensors]
+
+
+def _scaled(gradient: Maybe, by: torch.Tensor, like: Maybe) -> Maybe:
+    """A float32 gradient times the scalar `by`, rounded once to the type of `like`; in place where that is float32."""
+    if gradient is None or like is None:
+        return None
+    return gradient.mul_(by) if like.dtype == gradient.dtype else ops.scaled_to(gradient, by, like.dtype)
+
+
+def _spread(gradient: Maybe, at: Maybe, like: Maybe) -> Maybe:
+    """A gradient over the N rows that were read, as one over all M."""
+    if gradient is None or like is None or at is None:
+        return gradient
+    return gradient.new_zeros(like.shape).index_copy_(0, at, gradient)
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: Maybe, low: Maybe, up: Maybe,
+                ids: torch.Tensor, at: Maybe, score: Score) -> torch.Tensor:  # fmt: skip
+        layer, needs = _layer(hidden, weight, bias, up), Needs(*ctx.needs_input_grad[:5])
+        with _no_autocast(hidden):
+            value, found = descend(Rows(hidden, low, at, ids), layer, score, needs)
+        ctx.save_for_backward(found.hidden, found.weight, found.bias, found.low, found.up, at)
+        ctx.like = _shapes(hidden, weight, bias, low, up)
+        return value.sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        *found, at = ctx.saved_tensors
+        scaled = [_scaled(g, gradient, like) for g, like in zip(found, ctx.like, strict=True)]
+        return _inputs(scaled, at, ctx.like)
+
+
+class _LogProbs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: Maybe, low: Maybe, up: Maybe,
+                ids: torch.Tensor, at: Maybe, score: Score) -> torch.Tensor:  # fmt: skip
+        layer, ctx.needs, ctx.score = _layer(hidden, weight, bias, up), Needs(*ctx.needs_input_grad[:5]), score
+        rows = Rows(hidden, low, at, ids)
+        ctx.frozen = not (ctx.needs.weight or ctx.needs.bias or ctx.needs.up)
+        ctx.like = _shapes(hidden, weight, bias, low, up)
+        with _no_autocast(hidden):
+            if ctx.frozen:
+                value, found = descend(rows, layer, _nll(score), ctx.needs)
+                ctx.save_for_backward(found.hidden, found.low, at)
+                return value.neg_()
+            logp, logsum = statistics(rows, layer, score)
+        ctx.dtype = layer.weight.dtype
+        ctx.save_for_backward(hidden, weight, bias, low, up, ids, at, logsum)
+        return logp
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        return _rowwise(ctx, gradient) if ctx.frozen else _again(ctx, gradient)
+
+
+def _rowwise(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    """The backward of log-probabilities under a frozen head: the gradient of each row times its own factor."""
+    hidden, low, at = ctx.saved_tensors
+    by = gradient.float().neg().unsqueeze(1)
+    scaled = [
+        None if g is None else (g * by).to(like.dtype)
+        for g, like in zip((hidden, None, None, low, None), ctx.like, strict=True)
+    ]
+    return _inputs(scaled, at, ctx.like)
+
+
+def _again(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+    """The backward of log-probabilities under a trained head: logits once more, with each row's factor known."""
+    hidden, weight, bias, low, up, ids, at, logsum = ctx.saved_tensors
+    cast = [None if x is None else x.to(ctx.dtype) for x in (weight, bias, up)]
+    layer = Layer(cast[0], cast[1], cast[2])  # type: ignore[arg-type]
+    with _no_autocast(hidden):
+        found = ascend(Rows(hidden, low, at, ids), layer, ctx.score, ctx.needs, logsum, gradient.float().contiguous())
+    grads = (found.hidden, found.weight, found.bias, found.low, found.up)
+    rounded = [None if g is None else g.to(like.dtype) for g, like in zip(grads, ctx.like, strict=True)]
+    return _inputs(rounded, at, ctx.like)
+
+
+def _inputs(gradients: list[Maybe], at: Maybe, like: list[Maybe]) -> tuple[Any, ...]:
+    """Gradients of both functions' inputs from those over (hidden, weight, bias, low, up)."""
+    hidden, weight, bias, low, up = gradients
+    return _spread(hidden, at, like[0]), weight, bias, _spread(low, at, like[3]), up, None, None, None
+
+
+def _nll(score: Score) -> Score:
+    return Score(score.transform, fused="nll", chunk=score.chunk)
+
+
+def _no_autocast(hidden: torch.Tensor) -> Any:
+    kind = "cpu" if hidden.device.type == "meta" else hidden.device.type
+    return torch.autocast(kind, enabled=False)

@@ -1,0 +1,61 @@
+"""How many rows of logits are alive at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from memcfg import Problem, RunError
+
+MIB = 1 << 20
+TILE = 128
+"""Rows of a matrix unit's tile: fuller chunks are cut to a multiple of it."""
+FROZEN_MIB = 320
+TRAINED_MIB = 640
+ALIGN = 16
+"""Elements: rows of the buffer begin at aligned addresses, whatever the vocabulary."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """`rows` rows of `columns` logits at a time, in one buffer."""
+
+    rows: int
+    columns: int
+
+    def buffer(self, total: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        width = -(-self.columns // ALIGN) * ALIGN
+        return torch.empty(min(self.rows, total), width, dtype=dtype, device=device)[:, : self.columns]
+
+    def parts(self, total: int) -> Iterator[slice]:
+        for start in range(0, total, self.rows):
+            yield slice(start, min(start + self.rows, total))
+
+
+def fitting(budget: int, total: int, columns: int, itemsize: int) -> Chunks:
+    """The largest chunks within `budget` bytes, evened out over `total` rows. Raises `RunError` if no row fits."""
+    row = -(-columns // ALIGN) * ALIGN * itemsize
+    rows = budget // row
+    if rows < 1:
+        raise RunError(
+            Problem(
+                f"{budget / MIB:g} MiB hold no row of {columns:,} logits of {itemsize} bytes",
+                key="loss.chunk_mib",
+                fix=f"set `loss.chunk_mib={-(-row // MIB)}` or more",
+            )
+        )
+    if rows >= TILE:
+        rows -= rows % TILE
+        even = -(-total // max(1, -(-total // rows)))
+        rows = min(rows, -(-even // TILE) * TILE)
+    return Chunks(max(1, min(rows, total)), columns)
+
+
+def preferred(weight: torch.Tensor, trained: bool) -> int:
+    """Bytes for a chunk when the user names none: enough rows that the products run at full rate.
+
+    The backward of a trained head holds the float32 weight gradient and the rounded one side by side; until then the
+    room of the latter is free for logits."""
+    return max(TRAINED_MIB * MIB, weight.numel() * weight.element_size()) if trained else FROZEN_MIB * MIB

@@ -1,0 +1,54 @@
+"""What a model is, read without importing anything heavy."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from memcfg import PENDING
+from memcfg_model.types import MODEL_TYPES, OTHER
+
+
+def model_type(choices: Mapping[str, Any]) -> Any:
+    """The `model_type` of the model that the request names; pending where only the network could tell."""
+    source = choices.get("model.source", "tiny")
+    if source == "tiny":
+        return "qwen3"
+    path = choices.get("model.path")
+    config = config_file(path) if source == "hub" and path else None
+    kind = None if config is None else _kind(config)
+    if kind is None:
+        return PENDING
+    return kind if kind in MODEL_TYPES else OTHER
+
+
+def config_file(path: str) -> Path | None:
+    """The `config.json` of a saved model or of a hub id that was downloaded before; None where there is none."""
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        found = folder / "config.json"
+    else:
+        found = _cached(path) / "config.json"
+    return found if found.is_file() else None
+
+
+def _cached(hub_id: str) -> Path:
+    """Where the hub's client keeps the files of the main revision of a model."""
+    home = os.environ.get("HF_HUB_CACHE") or os.path.join(
+        os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface"), "hub"
+    )
+    folder = Path(home) / f"models--{hub_id.replace('/', '--')}"
+    main = folder / "refs" / "main"
+    revision = main.read_text(encoding="utf-8").strip() if main.is_file() else "none"
+    return folder / "snapshots" / revision
+
+
+def _kind(config: Path) -> str | None:
+    try:
+        kind = json.loads(config.read_text(encoding="utf-8")).get("model_type")
+    except (OSError, ValueError, AttributeError):
+        return None  # loading it says what is wrong
+    return kind if isinstance(kind, str) else None

@@ -1,0 +1,40 @@
+"""Implementations of the model plugin's hooks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from memcfg import hookimpl
+from memcfg.engine.evidence import Effective
+from memcfg.engine.forward import causal_model
+from memcfg_model import saved, tiny
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from memcfg import Plan
+
+
+@hookimpl
+def memcfg_load_tokenizer(plan: Plan) -> PreTrainedTokenizerBase:
+    return tiny.tokenizer() if plan["model.source"] == "tiny" else saved.tokenizer(plan)
+
+
+@hookimpl
+def memcfg_load_model(plan: Plan, device: str) -> PreTrainedModel:
+    return (tiny.model if plan["model.source"] == "tiny" else saved.model)(plan, device).train()
+
+
+@hookimpl
+def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
+    """The dtype that most of the weights have. Techniques may keep some of them in another."""
+    sizes: Counter[torch.dtype] = Counter()
+    for parameter in run.model.parameters():
+        sizes[parameter.dtype] += parameter.numel()
+    most, count = sizes.most_common(1)[0]
+    name = str(most).removeprefix("torch.")
+    what = f"{count:,} of {sizes.total():,} weights of `{type(causal_model(run.model)).__name__}` are {name}"
+    found.append(Effective("model.dtype", "auto" if plan["model.dtype"] == "auto" else name, what))
+    return found

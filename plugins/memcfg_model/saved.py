@@ -1,0 +1,94 @@
+"""Models and tokenizers that were saved in a folder, or that lie on the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from memcfg import Problem, RunError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from memcfg import Plan
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+KEY = "model.path"
+
+
+def tokenizer(plan: Plan) -> PreTrainedTokenizerBase:
+    """The tokenizer saved beside the model. Raises `RunError` where it cannot be had."""
+    path = located(plan["model.path"])
+    with _explained(path, "tokenizer"):
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=plan["model.trust_remote_code"])
+
+
+def model(plan: Plan, device: str) -> PreTrainedModel:
+    """The model in the plan's dtype; on `meta` its shape only. Raises `RunError` where it cannot be had."""
+    path = located(plan["model.path"])
+    dtype: Any = plan["model.dtype"] if plan["model.dtype"] == "auto" else getattr(torch, plan["model.dtype"])
+    remote = plan["model.trust_remote_code"]
+    with _explained(path, "model"):
+        if device == "meta":
+            shape = AutoConfig.from_pretrained(path, trust_remote_code=remote)
+            with torch.device("meta"):
+                return AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=remote)
+        check_weights(Path(path))
+        return AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=remote).to(device)
+
+
+def located(path: str) -> str:
+    """The folder that `path` names, or `path` itself if it can be a hub id. Raises `RunError` for a folder that is not
+    there or holds no model."""
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise RunError(Problem(f"the folder `{path}` holds no `config.json`, so no saved model", key=KEY))
+        return str(folder)
+    if folder.exists():
+        raise RunError(Problem(f"`{path}` is a file; give the folder that the model was saved in", key=KEY))
+    if path.startswith(("/", ".", "~")) or path.count("/") > 1:
+        raise RunError(Problem(f"there is no folder `{path}`", key=KEY))
+    return path
+
+
+def check_weights(folder: Path) -> None:
+    """Raises `RunError` if a saved model's weights are not all there. A hub id has nothing to check."""
+    if not folder.is_dir():
+        return
+    indices = [folder / f"{name}.index.json" for name in WEIGHTS]
+    index = next((i for i in indices if i.is_file()), None)
+    if index is not None:
+        missing = sorted({f for f in _shards(index) if not (folder / f).is_file()})
+        if missing:
+            text = f"`{folder}` lacks {len(missing)} of the weight files that its index names: " + ", ".join(
+                missing[:3]
+            )
+            raise RunError(Problem(text, key=KEY, fix="copy the folder again, whole"))
+    elif not any((folder / name).is_file() for name in WEIGHTS):
+        raise RunError(Problem(f"`{folder}` holds no weights (`{WEIGHTS[0]}`)", key=KEY))
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        return list(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, AttributeError) as error:
+        raise RunError(Problem(f"`{index}` is no index of weights", key=KEY)) from error
+
+
+@contextmanager
+def _explained(path: str, what: str) -> Iterator[None]:
+    """Turn what Transformers raises about a bad folder or an id that cannot be fetched into one clear error."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        text = f"the {what} of `{path}` cannot be loaded: {reason}"
+        fix = None if Path(path).is_dir() else "a hub id needs the network or an earlier download; or give a folder"
+        raise RunError(Problem(text, key=KEY, fix=fix)) from error

@@ -1,0 +1,52 @@
+"""A small untrained model in the shape of Qwen3, with the tokenizer that is shipped beside this file."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from memcfg import Plan
+
+POSITIONS = 32_768
+"""Positions are rotations, not weights: a large number costs nothing."""
+
+
+def tokenizer() -> PreTrainedTokenizerBase:
+    """The shipped byte-pair tokenizer of 2,048 tokens."""
+    with as_file(files("memcfg_model") / "assets" / "tokenizer") as folder:
+        return AutoTokenizer.from_pretrained(folder)
+
+
+def config(plan: Plan) -> Qwen3Config:
+    """The configuration that the plan's `model.*` settings describe."""
+    words, hidden, heads = tokenizer(), plan["model.hidden"], plan["model.heads"]
+    return Qwen3Config(
+        vocab_size=len(words),
+        hidden_size=hidden,
+        intermediate_size=plan.get("model.intermediate") or 3 * hidden,
+        num_hidden_layers=plan["model.layers"],
+        num_attention_heads=heads,
+        num_key_value_heads=plan["model.kv_heads"],
+        head_dim=hidden // heads,
+        max_position_embeddings=POSITIONS,
+        tie_word_embeddings=plan["model.tied"],
+        bos_token_id=None,
+        eos_token_id=words.eos_token_id,
+        pad_token_id=words.pad_token_id,
+        use_cache=False,
+    )
+
+
+def model(plan: Plan, device: str) -> PreTrainedModel:
+    """The model with weights drawn from `run.seed`: the same ones on every device. The caller's random state stays."""
+    dtype = getattr(torch, plan["model.dtype"])
+    with torch.random.fork_rng(devices=[]), torch.device("meta" if device == "meta" else "cpu"):
+        torch.manual_seed(plan["run.seed"])
+        built = AutoModelForCausalLM.from_config(config(plan), dtype=dtype)
+    return built if device == "meta" else built.to(device)
