@@ -1,0 +1,269 @@
+"""The config folders that one composition sees, and Hydra at work on them.
+
+Everything that is said to Hydra itself is said here. Its loader is used directly rather than through `hydra.compose`,
+which keeps a global and does not tell which file set a value; the loader below is Hydra's own with two additions: it
+remembers every file that it merged, and it merges what was typed last (see `memcfg.compose.layers`).
+
+hydra-core's internals that are relied on (1.3.2 to 1.3.8, the range that the package requires): the search path
+builder, `ConfigLoaderImpl` and the fields of a defaults list.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from hydra import version as hydra_version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_store import ConfigStore
+from hydra.core.default_element import GroupDefault, ResultDefault
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.core.utils import setup_globals
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+
+from memcfg.compose.layers import CHOSEN, COMMAND_LINE, PRESET, PRESETS, STORED, Layer
+from memcfg.compose.translate import refusing
+from memcfg.compose.values import MISSING, calls_code
+from memcfg.compose.vocabulary import ASSUME, Vocabulary
+from memcfg.errors import Note, Problem, RequestError
+from memcfg.files import conf_root
+
+if TYPE_CHECKING:
+    from hydra._internal.config_repository import IConfigRepository
+    from hydra.core.config_search_path import ConfigSearchPath
+    from hydra.plugins.config_source import ConfigResult
+    from omegaconf import DictConfig
+
+PRIMARY: Final = "memcfg"
+"""Name of the generated primary config."""
+
+STDERR: Final = {"handlers": {"console": {"stream": "ext://sys.stderr"}}}
+"""Talk goes to stderr: stdout is for plans."""
+
+HYDRA: Final[dict[str, Any]] = {
+    "job": {"name": "memcfg", "chdir": False},
+    "hydra_logging": STDERR,
+    "job_logging": STDERR,
+}
+
+
+class ThirdPartyFolders(SearchPathPlugin):
+    """Puts the config folders of installed plugins on Hydra's search path."""
+
+    paths: ClassVar[Sequence[str]] = ()
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for path in self.paths:
+            search_path.append(provider="memcfg plugin", path=path)
+
+
+class Loader(ConfigLoaderImpl):  # type: ignore[misc]
+    """Hydra's loader, which remembers the layers of its last composition."""
+
+    def __init__(self, search_path: ConfigSearchPath, vocabulary: Vocabulary) -> None:
+        super().__init__(config_search_path=search_path)
+        self.vocabulary = vocabulary
+        self.layers: list[Layer] = []
+        self.passed_over: list[Note] = []
+        self.typed: dict[str, str] = {}
+
+    def _load_configuration_impl(self, config_name: str | None, overrides: list[str], *rest: Any, **named: Any) -> Any:
+        lines = [line.lstrip("~").partition("=") for line in overrides]
+        self.typed = {name: value for name, _, value in lines}
+        self.layers, self.passed_over = [], []
+        return super()._load_configuration_impl(config_name, overrides, *rest, **named)
+
+    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+        ranks = _ranks(defaults, self.typed)
+        ordered = sorted(defaults, key=lambda default: ranks[id(default)])
+        own = [d for d in ordered if not d.primary and not str(d.config_path).startswith("hydra/")]
+        choices = [choice for d in own for choice in preset_choices(str(d.config_path), repo)]
+        chosen_by = {f"{group}/{name}": origin for group, name, origin in choices}
+        self.layers = [self._layer(default, ranks[id(default)], chosen_by, repo) for default in own]
+        self.passed_over = [_passed_over(c, self.typed[c[0]]) for c in choices if self.typed.get(c[0], c[1]) != c[1]]
+        return super()._compose_config_from_defaults_list(ordered, repo)
+
+    def _layer(
+        self, default: ResultDefault, rank: int, chosen_by: Mapping[str, str], repo: IConfigRepository
+    ) -> Layer:  # fmt: skip
+        path = str(default.config_path)
+        loaded = self._load_single_config(default, repo)
+        name = origin_of(loaded, path)
+        if rank == CHOSEN:
+            name = f"{COMMAND_LINE}, {name}"
+        elif path in chosen_by:
+            name = f"{name}, chosen by {chosen_by[path]}"
+        return Layer(name, rank, _values(loaded.config, self.vocabulary), _file(loaded, path))
+
+
+class Tree:
+    """The groups and files in sight, and their composition under overrides that were already normalised."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, plugin_folders: Sequence[str] = (), config_dir: str | None = None,
+        searchpath: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        hydra_version.setbase("1.3")
+        setup_globals()
+        self.vocabulary = vocabulary
+        self.loader = Loader(_search_path(plugin_folders, config_dir, searchpath), vocabulary)
+        _check_folders(self.loader, config_dir, searchpath)
+        ConfigStore.instance().store(name=PRIMARY, node=self.primary(), provider="memcfg")
+
+    @cached_property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Config group -> its names, Hydra's own groups left out."""
+        return dict(self._below(""))
+
+    def _below(self, parent: str) -> Iterable[tuple[str, tuple[str, ...]]]:
+        for group in self.loader.get_group_options(parent, ObjectType.GROUP):
+            path = f"{parent}/{group}" if parent else group
+            if path == "hydra" or group.startswith(("_", ".")):
+                continue
+            names = tuple(self.loader.get_group_options(path, ObjectType.CONFIG))
+            if names:
+                yield path, names
+            yield from self._below(path)
+
+    def values(self, group: str, name: str) -> dict[str, Any]:
+        """What the file of a group sets, by dotted key."""
+        with refusing(f"{group}={name}"):
+            package = self._package(group, name)
+            default = ResultDefault(config_path=f"{group}/{name}", package=package)
+            return _values(self.loader._load_single_config(default, self.loader.repository).config, self.vocabulary)
+
+    def _package(self, group: str, name: str) -> str:
+        loaded = self.loader.repository.load_config(f"{group}/{name}")
+        header = loaded.header["package"] if loaded is not None else None
+        own = group.replace("/", ".")
+        return own if header is None else str(header).replace("_group_", own).replace("_global_", "")
+
+    def primary(self) -> dict[str, Any]:
+        """The primary config: every option missing, every group unset, presets last so that they may override."""
+        ordinary = [group for group in self.groups if group not in PRESETS]
+        presets = [group for group in PRESETS if group in self.groups]
+        defaults: list[Any] = [*({group: None} for group in ordinary), "_self_", *({group: None} for group in presets)]
+        return {"defaults": defaults, "hydra": HYDRA, **_nested(self.vocabulary.keys)}
+
+    def compose(self, lines: Sequence[str], multirun: bool = False) -> tuple[DictConfig, list[Layer]]:
+        """Hydra's composition and its layers, lowest first. Raises `RequestError` for what Hydra cannot compose."""
+        mode = RunMode.MULTIRUN if multirun else RunMode.RUN
+        with refusing(asks=lambda wanted: self._asking(lines, wanted)):
+            config = self.loader.load_configuration(PRIMARY, list(lines), run_mode=mode, from_shell=False)
+        return config, list(self.loader.layers)
+
+    def _asking(self, lines: Sequence[str], wanted: str) -> str | None:
+        """The file of a chosen preset whose defaults list asks for a config."""
+        chosen = [line.replace("=", "/", 1) for line in lines if line.partition("=")[0] in PRESETS]
+        choices = [choice for path in chosen for choice in preset_choices(path, self.loader.repository)]
+        return next((origin for group, name, origin in choices if f"{group}/{name}" == wanted), None)
+
+
+# -------------------------------------------------------------------------------------------------------- searching
+
+
+def _search_path(plugin_folders: Sequence[str], config_dir: str | None, extra: Sequence[str]) -> ConfigSearchPath:
+    """Hydra, first-party groups, plugins, the user's folders. The first that has a file wins, so none can be shadowed."""
+    ThirdPartyFolders.paths = tuple(plugin_folders)
+    Plugins.instance().register(ThirdPartyFolders)
+    path = create_config_search_path(str(conf_root()))
+    schema = path.get_path().pop()
+    if config_dir is not None:
+        path.append("command-line", f"file://{os.path.abspath(config_dir)}")
+    for folder in extra:
+        path.append("hydra.searchpath", folder if "://" in folder else f"file://{os.path.abspath(folder)}")
+    path.append(schema.provider, schema.path)
+    return path
+
+
+def _check_folders(loader: Loader, config_dir: str | None, searchpath: Sequence[str]) -> None:
+    if config_dir is not None and not Path(config_dir).is_dir():
+        raise RequestError(Problem(f"no such folder: `{config_dir}`", key="--config-dir"))
+    sources = [source for source in loader.get_sources() if source.provider == "hydra.searchpath"]
+    missing = [said for said, source in zip(searchpath, sources, strict=True) if not source.available()]
+    if missing:
+        raise RequestError(*(Problem(f"no such folder: `{folder}`", key="hydra.searchpath") for folder in missing))
+
+
+def origin_of(loaded: ConfigResult, config_path: str) -> str:
+    """How a config file is called in messages."""
+    scheme, _, folder = loaded.path.partition("://")
+    if scheme == "pkg":
+        return f"{config_path}.yaml of {folder.partition('.')[0]}"
+    if loaded.provider == "main" or scheme != "file":
+        return f"{config_path}.yaml"
+    file = Path(folder) / f"{config_path}.yaml"
+    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
+
+
+def _file(loaded: ConfigResult, config_path: str) -> Path | None:
+    scheme, _, folder = loaded.path.partition("://")
+    return Path(folder) / f"{config_path}.yaml" if scheme == "file" else None
+
+
+# --------------------------------------------------------------------------------------------------------- layering
+
+
+def _ranks(defaults: Iterable[ResultDefault], typed: Mapping[str, str]) -> dict[int, int]:
+    """The rank of every entry of the defaults list; a file that another file pulls in ranks as that one."""
+    by_path: dict[str, int] = {}
+    ranks: dict[int, int] = {}
+    entries = list(defaults)
+    for default in (*entries, *entries):  # twice: a parent may come after its child
+        path = str(default.config_path)
+        own = _rank(path, typed)
+        inherited = by_path.get(str(default.parent), STORED) if not default.is_self else STORED
+        by_path[path] = ranks[id(default)] = max(own, inherited, by_path.get(path, STORED))
+    return ranks
+
+
+def _rank(config_path: str, typed: Mapping[str, str]) -> int:
+    group = config_path.rpartition("/")[0]
+    if group in PRESETS:
+        return PRESET
+    return CHOSEN if group and group in typed else STORED
+
+
+def preset_choices(config_path: str, repo: IConfigRepository) -> list[tuple[str, str, str]]:
+    """What the defaults list of a preset chooses: group, name, and the preset's file."""
+    loaded = repo.load_config(config_path) if config_path.rpartition("/")[0] in PRESETS else None
+    if loaded is None:
+        return []
+    entries = [entry for entry in loaded.defaults_list or () if isinstance(entry, GroupDefault) and entry.group]
+    return [(str(e.group).lstrip("/"), str(e.value), origin_of(loaded, config_path)) for e in entries]
+
+
+def _passed_over(choice: tuple[str, str, str], typed: str) -> Note:
+    group, name, origin = choice
+    kept = f"`{typed}`" if typed else "left unset"
+    return Note("note", "compose.layer", f"`{group}` is {kept} ({COMMAND_LINE}), not `{name}` ({origin})")
+
+
+def _values(config: Any, vocabulary: Vocabulary) -> dict[str, Any]:
+    if not OmegaConf.is_dict(config):
+        return {}
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    hydra = plain.pop("hydra", None)
+    if calls_code(hydra):
+        plain["hydra"] = {"_target_": None}  # kept in sight, to be refused with everything else
+    return {path: value for path, value in vocabulary.leaves(plain) if value != MISSING}
+
+
+def _nested(keys: Iterable[str]) -> dict[str, Any]:
+    root: dict[str, Any] = {}
+    for key in sorted(keys):
+        *sections, leaf = key.split(".")
+        node: Any = root
+        for section in sections:
+            node = node.setdefault(section, {})
+        node[leaf] = MISSING
+    root.setdefault(ASSUME.rstrip("."), {})
+    return root
