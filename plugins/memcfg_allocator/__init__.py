@@ -1,0 +1,26 @@
+"""How torch's caching allocator asks the device for memory."""
+
+from __future__ import annotations
+
+from memcfg import Bool, Default, Forbid, NotYet, Plugin, key
+
+expandable = Bool("allocator.expandable", doc="let segments grow in place, which wastes less to fragmentation")
+
+plugin = Plugin(
+    name="allocator",
+    doc="sets up torch's CUDA allocator",
+    options=[expandable],
+    rules=[
+        Default(
+            expandable, False, id="allocator.expandable.default", because="torch's own setting is kept unless asked otherwise"
+        ),
+        Forbid(
+            expandable.on & (key("device.type") == "cpu"), id="allocator.expandable.cuda",
+            because="only the CUDA allocator has segments", suggest=["allocator.expandable=false"],
+            ref="https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
+        ),
+    ],
+    groups={"allocator": "how device memory is asked for"},
+    active=expandable.on,
+    not_yet=[NotYet(expandable.on, "setting the allocator before torch starts is not written yet")],
+)  # fmt: skip

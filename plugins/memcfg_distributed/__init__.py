@@ -1,0 +1,74 @@
+"""How the work and the weights are spread over processes."""
+
+from __future__ import annotations
+
+from memcfg import Bool, Default, Enum, Fact, Forbid, Force, Ignored, NotYet, Plugin, Require, Setting, key, only_when
+
+trainer = key("trainer.name")
+world = key("world.size")
+online = trainer.isin("grpo", "rloo", "online_dpo")
+
+strategy = Enum(
+    "distributed.strategy",
+    ("none", "ddp", "fsdp2", "zero2", "zero3"),
+    doc="replicas (ddp) or shards of optimizer and gradients (zero2), or of weights too (fsdp2, zero3)",
+)
+processes = Setting(
+    "distributed.processes", int, default=None, nullable=True, minimum=1, unit="processes",
+    doc="processes to start on this machine; null leaves that to the launcher",
+)  # fmt: skip
+gather = Bool("zero3.gather_for_generation", doc="gather all weights of a ZeRO-3 model while it samples completions")
+deepspeed = Fact(
+    "distributed.deepspeed",
+    probe="memcfg_distributed.facts:deepspeed",
+    doc="whether the deepspeed package is installed",
+)
+
+zero = strategy.isin("zero2", "zero3")
+sampled_sharded = online & (strategy == "zero3")
+
+plugin = Plugin(
+    name="distributed",
+    doc="spreads the work over processes",
+    options=[strategy, processes, gather, deepspeed],
+    rules=[
+        Default(strategy, "none", id="distributed.strategy.default", because="the run is a single process"),
+        Default(
+            strategy, "ddp", when=world >= 2, id="distributed.strategy.replicas",
+            because="several processes were launched, and replicas suit every technique",
+        ),
+        Forbid(
+            (strategy == "none") & (world >= 2), id="distributed.strategy.needed",
+            because="several processes were launched, and each would train alone",
+            suggest=["distributed.strategy=ddp"],
+        ),
+        Require(
+            deepspeed.on, when=zero, id="distributed.deepspeed.installed", because="the deepspeed package is not installed",
+            suggest=["distributed.strategy=fsdp2"],
+        ),
+        Force(
+            key("checkpointing.reentrant"), True,
+            when=(strategy == "zero3") & (key("peft.method") != "none") & (key("checkpointing.mode") == "full"),
+            id="distributed.zero3.reentrant",
+            because="ZeRO-3 drops gathered weights between forward and recompute, which the other form of checkpointing "
+            "takes for a changed graph when some weights are frozen",
+            ref="https://github.com/deepspeedai/DeepSpeed/issues/4595",
+        ),
+        Default(
+            gather, True, when=sampled_sharded, id="distributed.gather.default",
+            because="sampling with whole weights is faster, where they fit",
+        ),
+        Ignored(
+            gather, when=~online, except_values=(True,), id="distributed.gather.trainer",
+            because="only GRPO, RLOO and Online DPO sample from the sharded model",
+        ),
+        Ignored(
+            gather, when=strategy != "zero3", except_values=(True,), id="distributed.gather.zero3",
+            because="weights are sharded while sampling under ZeRO-3 alone",
+        ),
+        *only_when(strategy != "none", processes, because="a single process has nothing to spread"),
+    ],
+    groups={"distributed": "how the work is spread over processes"},
+    active=strategy != "none",
+    not_yet=[NotYet(strategy != "none", "starting and joining several processes is not written yet")],
+)  # fmt: skip

@@ -1,0 +1,159 @@
+"""Sampling completions while training: what trainers that learn from their own samples share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from memcfg import Bool, Check, Default, Enum, NotYet, Plugin, RenameKey, Setting, key, only_when
+
+trainer = key("trainer.name")
+groups = trainer.isin("grpo", "rloo")
+online = trainer.isin("grpo", "rloo", "online_dpo")
+samples = trainer.isin("grpo", "rloo", "online_dpo", "gkd")
+
+backend = Enum("generation.backend", ("transformers",), open=True, doc="what samples the completions")
+length = Setting("generation.max_new_tokens", int, default=512, minimum=1, unit="tokens", doc="longest completion")
+temperature = Setting("generation.temperature", float, default=1.0, minimum=0.0, doc="temperature of sampling")
+top_p = Setting("generation.top_p", float, default=1.0, minimum=0.0, maximum=1.0, doc="mass of tokens sampled from")
+top_k = Setting("generation.top_k", int, default=0, minimum=0, unit="tokens", doc="most tokens sampled from; 0 is all")
+min_p = Setting(
+    "generation.min_p", float, default=None, nullable=True, minimum=0.0, maximum=1.0,
+    doc="least probability, relative to the likeliest token; null sets none",
+)  # fmt: skip
+repetition = Setting("generation.repetition_penalty", float, default=1.0, minimum=0.0, doc="penalty on repeated tokens")
+cache = Setting(
+    "generation.cache",
+    str,
+    default=None,
+    nullable=True,
+    doc="kind of key-value cache, as Transformers names it; null is its own",
+)
+continuous = Bool("generation.continuous_batching", doc="admit new prompts while others are still being completed")
+cache_share = Setting(
+    "generation.cache_share", float, default=0.5, minimum=0.0, maximum=1.0,
+    doc="share of free GPU memory that continuous batching takes for its cache",
+)  # fmt: skip
+rows = Setting(
+    "generation.batch_size", int, default=None, nullable=True, minimum=1, unit="completions",
+    doc="completions sampled at a time, over all processes; null follows from `generation.steps`",
+)  # fmt: skip
+steps = Setting(
+    "generation.steps", int, default=None, nullable=True, minimum=1, unit="micro-batches",
+    doc="micro-batches sampled at a time; null is `run.accumulation`",
+)  # fmt: skip
+
+SIZES = ("run.batch_size", "run.accumulation", "world.size", "generation.batch_size", "generation.steps")
+
+
+def _one_way(values: Mapping[str, Any]) -> str | None:
+    if values["generation.batch_size"] is None or values["generation.steps"] is None:
+        return None
+    return "`generation.batch_size` and `generation.steps` say the same thing: give one of the two"
+
+
+def _whole_batches(values: Mapping[str, Any]) -> str | None:
+    wanted, step = values["generation.batch_size"], values["run.batch_size"] * values["world.size"]
+    if wanted is None or wanted % step == 0:
+        return None
+    return f"`generation.batch_size={wanted}` is not a multiple of the {step} rows that all processes take at a time"
+
+
+def _sampled(values: Mapping[str, Any]) -> int:
+    """Completions sampled at a time, over all processes."""
+    steps_at_a_time = values["generation.steps"] or values["run.accumulation"]
+    return int(values["generation.batch_size"] or values["run.batch_size"] * values["world.size"] * steps_at_a_time)
+
+
+def _whole_groups(name: str) -> Callable[[Mapping[str, Any]], str | None]:
+    def test(values: Mapping[str, Any]) -> str | None:
+        sampled, group = _sampled(values), values[name]
+        if sampled % group == 0:
+            return None
+        return f"{sampled} completions at a time do not divide into groups of `{name}={group}`"
+
+    return test
+
+
+def _whole_eval_groups(name: str) -> Callable[[Mapping[str, Any]], str | None]:
+    def test(values: Mapping[str, Any]) -> str | None:
+        group, rows = values[f"{name}_eval"] or values[name], values["run.batch_size"] * values["world.size"]
+        if values["run.eval_steps"] is None or rows % group == 0:
+            return None
+        return f"an evaluation batch of {rows} completions does not divide into groups of {group}"
+
+    return test
+
+
+plugin = Plugin(
+    name="generation",
+    doc="samples completions while training",
+    options=[
+        backend, length, temperature, top_p, top_k, min_p, repetition, cache, continuous, cache_share, rows, steps,
+    ],
+    rules=[
+        Default(
+            backend, "transformers", when=samples, id="generation.backend.default",
+            because="it needs no second copy of the model and no other package",
+        ),
+        Default(
+            continuous, False, when=samples & (backend == "transformers"), id="generation.continuous_batching.default",
+            because="prompts are completed batch by batch",
+        ),
+        Default(
+            length, 128, when=trainer == "gkd", id="generation.max_new_tokens.gkd",
+            because="distillation learns from every token, so short completions carry enough",
+        ),
+        Default(
+            length, 64, when=trainer == "online_dpo", id="generation.max_new_tokens.online_dpo",
+            because="two completions are sampled and judged for each prompt",
+        ),
+        Default(
+            temperature, 0.9, when=trainer.isin("gkd", "online_dpo"), id="generation.temperature.sharper",
+            because="these trainers learn from likely completions rather than from exploring",
+        ),
+        Check(
+            [rows, steps], _one_way, when=groups, id="generation.batch.one_way",
+            because="the number of completions sampled at a time follows from either",
+        ),
+        Check(
+            [rows, "run.batch_size", "world.size"], _whole_batches, when=groups, id="generation.batch.whole",
+            because="what is sampled at once is trained on in whole micro-batches",
+        ),
+        Check(
+            ["grpo.num_generations", *SIZES], _whole_groups("grpo.num_generations"), when=trainer == "grpo",
+            id="generation.groups.grpo", because="advantages need all completions of a prompt",
+        ),
+        Check(
+            ["rloo.num_generations", *SIZES], _whole_groups("rloo.num_generations"), when=trainer == "rloo",
+            id="generation.groups.rloo", because="the baseline needs all completions of a prompt",
+        ),
+        Check(
+            ["grpo.num_generations", "grpo.num_generations_eval", "run.eval_steps", *SIZES],
+            _whole_eval_groups("grpo.num_generations"), when=trainer == "grpo", id="generation.eval_groups.grpo",
+            because="advantages need all completions of a prompt, in evaluation too",
+        ),
+        Check(
+            ["rloo.num_generations", "rloo.num_generations_eval", "run.eval_steps", *SIZES],
+            _whole_eval_groups("rloo.num_generations"), when=trainer == "rloo", id="generation.eval_groups.rloo",
+            because="the baseline needs all completions of a prompt, in evaluation too",
+        ),
+        RenameKey(
+            "generation.paged", continuous, id="generation.paged.renamed", because="Transformers renamed the technique"
+        ),
+        *only_when(
+            samples, backend, length, temperature, top_p, top_k, min_p, repetition,
+            because="this trainer samples no completions",
+        ),
+        *only_when(
+            samples & (backend == "transformers"), cache, continuous,
+            because="only the Transformers backend reads it",
+        ),
+        *only_when(continuous.on, cache_share, because="only continuous batching reads it"),
+        *only_when(groups, rows, steps, because="only trainers that sample groups of completions read it"),
+    ],
+    provides={"generation.backend": ("transformers",)},
+    groups={"generation": "what samples the completions"},
+    active=samples,
+    not_yet=[NotYet(continuous.on, "continuous batching is not wired to Transformers yet")],
+)  # fmt: skip

@@ -1,0 +1,43 @@
+"""Generalized Knowledge Distillation: a student learns a teacher's distribution, partly on its own completions."""
+
+from __future__ import annotations
+
+from memcfg import Default, NotYet, Plugin, RenameKey, Setting, key, only_when
+
+here = key("trainer.name") == "gkd"
+PAPER = "https://arxiv.org/abs/2306.13649"
+
+teacher = Setting("gkd.teacher", str, default=None, nullable=True, doc="folder or hub name of the teacher")
+share = Setting(
+    "gkd.lmbda", float, default=0.5, minimum=0.0, maximum=1.0, doc="share of steps on the student's own completions"
+)
+beta = Setting(
+    "gkd.beta", float, default=0.5, minimum=0.0, maximum=1.0,
+    doc="between the forward KL divergence (0) and the reverse one (1)",
+)  # fmt: skip
+sequences = Setting("gkd.seq_kd", bool, default=False, doc="learn from completions that the teacher generates")
+dropout = Setting("gkd.disable_dropout", bool, default=True, doc="switch dropout off in student and teacher")
+
+plugin = Plugin(
+    name="gkd",
+    doc="distillation from a teacher, on given and on own completions",
+    options=[teacher, share, beta, sequences, dropout],
+    rules=[
+        Default(
+            key("run.learning_rate"), 2e-5, when=here, id="gkd.run.learning_rate",
+            because="distillation is supervised learning, with its learning rate",
+        ),
+        RenameKey(
+            "gkd.max_new_tokens", key("generation.max_new_tokens"), id="gkd.max_new_tokens.renamed",
+            because="all trainers that generate share one limit",
+        ),
+        RenameKey(
+            "gkd.temperature", key("generation.temperature"), id="gkd.temperature.renamed",
+            because="all trainers that generate share one temperature",
+        ),
+        *only_when(here, teacher, share, beta, sequences, dropout, because="only `trainer=gkd` reads it"),
+    ],
+    provides={"trainer.name": ("gkd",)},
+    active=here,
+    not_yet=[NotYet(here, "the distillation objective is not written yet")],
+)  # fmt: skip

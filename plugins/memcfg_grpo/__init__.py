@@ -1,0 +1,147 @@
+"""Group Relative Policy Optimization: each completion's reward is compared with those of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import Advise, Check, Default, Forbid, Ignored, NotYet, Plugin, RemovedKey, RenameKey, key, only_when
+from memcfg_grpo.options import (
+    ADAPTIVE,
+    CORRECTION,
+    OWN,
+    adaptive,
+    correction,
+    correction_max,
+    correction_min,
+    correction_mode,
+    generations,
+    head_fp32,
+    here,
+    level,
+    loss,
+)
+
+PAPER = "https://arxiv.org/abs/2402.03300"
+vllm = key("generation.backend") == "vllm"
+corrects = here & vllm & correction.on
+
+
+def _ordered(values: Mapping[str, Any]) -> str | None:
+    low, high = values["grpo.correction_min"], values["grpo.correction_max"]
+    if low is None or high is None or low < high:
+        return None
+    return f"`grpo.correction_min={low}` is not below `grpo.correction_max={high}`"
+
+
+def _bounded(values: Mapping[str, Any]) -> str | None:
+    if values["grpo.correction_min"] is None and values["grpo.correction_max"] is None:
+        return "`grpo.correction_min` and `grpo.correction_max` are both null: set one, for example `grpo.correction_max=3.0`"
+    return None
+
+
+plugin = Plugin(
+    name="grpo",
+    doc="online reinforcement with groups of completions",
+    options=[*OWN, *ADAPTIVE, *CORRECTION],
+    rules=[
+        Default(
+            loss, "dapo", when=here, id="grpo.loss.default",
+            because="it divides by the tokens of the whole batch, so that long completions are not favoured",
+            ref="https://arxiv.org/abs/2503.14476",
+        ),
+        Default(
+            generations, 8, when=here, id="grpo.num_generations.default",
+            because="eight completions estimate a prompt's mean reward well enough",
+        ),
+        Forbid(
+            here & (generations <= 1), id="grpo.num_generations.group",
+            because="an advantage is a difference within a group, and a group of one has none",
+            suggest=["grpo.num_generations=2"],
+        ),
+        Default(
+            key("run.batch_size"), 8, when=here, id="grpo.run.batch_size",
+            because="a micro-batch then holds one whole group of the default size",
+        ),
+        Default(level, "token", when=here, id="grpo.importance_level.default", because="the loss is a sum over tokens"),
+        Default(
+            adaptive, False, when=here, id="grpo.entropy_adaptive.default", because="the entropy bonus is constant"
+        ),
+        Default(head_fp32, False, when=here, id="grpo.head_fp32.default", because="the head runs in the model's dtype"),
+        Default(
+            correction, True, when=here & vllm, id="grpo.correction.default",
+            because="vLLM's kernels give other probabilities than the model that is trained",
+        ),
+        Default(
+            correction_mode, "sequence_mask", when=corrects, id="grpo.correction_mode.default",
+            because="a completion whose ratio is out of bounds is left out whole",
+        ),
+        Default(
+            key("run.learning_rate"), 1e-6, when=here, id="grpo.run.learning_rate",
+            because="a policy that learns from its own samples is moved in small steps",
+        ),
+        Default(
+            key("truncation.max_length"), None, when=here, id="grpo.truncation.max_length",
+            because="prompts are kept whole and completions end at `generation.max_new_tokens`",
+        ),
+        Ignored(
+            key("truncation.max_length"), when=here, except_values=(None,), id="grpo.truncation.unused",
+            because="nothing is cut: prompts are kept whole and completions end at `generation.max_new_tokens`",
+        ),
+        Ignored(
+            key("truncation.mode"), when=here, id="grpo.truncation.mode",
+            because="nothing is cut, so there is no side to keep",
+        ),
+        Forbid(
+            corrects & (loss == "vespo") & correction_mode.isin("sequence_mask", "sequence_truncate"),
+            id="grpo.correction_mode.vespo",
+            because="VESPO weighs tokens itself, so only corrections by token can be combined with it",
+            suggest=["grpo.correction_mode=token_mask", "grpo.correction=false"],
+        ),
+        Forbid(
+            here & head_fp32.on & key("peft.head").on, id="grpo.head_fp32.adapter",
+            because="the head's float32 copy would not hold the adapter",
+            suggest=["grpo.head_fp32=false", "peft.head=false"],
+        ),
+        Check(
+            [correction_min, correction_max], _ordered, when=corrects, id="grpo.correction.ordered",
+            because="the bounds enclose the ratios that are kept",
+        ),
+        Check(
+            [correction_min, correction_max], _bounded,
+            when=corrects & correction_mode.isin("token_truncate", "sequence_truncate"), id="grpo.correction.bounded",
+            because="truncating needs a bound to truncate at",
+        ),
+        Advise(
+            "`grpo.loss=luspo` was derived for ratios by completion: consider `grpo.importance_level=sequence`",
+            when=here & (loss == "luspo") & (level == "token"), id="grpo.importance_level.luspo", level="warning",
+        ),
+        Advise(
+            "`grpo.loss=vespo` was derived for ratios by token: consider `grpo.importance_level=token`",
+            when=here & (loss == "vespo") & (level == "sequence"), id="grpo.importance_level.vespo", level="warning",
+        ),
+        Advise(
+            "ratios by completion with a loss that averages over tokens give long completions more weight: "
+            "consider `grpo.loss=grpo`",
+            when=here & (level == "sequence") & loss.isin("bnpo", "dr_grpo", "dapo", "cispo"),
+            id="grpo.importance_level.token_mean", level="warning",
+        ),
+        RemovedKey(
+            "grpo.max_prompt_length", advice="filter or pre-truncate the data set instead",
+            id="grpo.max_prompt_length.removed", because="a prompt cut in the middle asks another question",
+        ),
+        RenameKey(
+            "grpo.max_completion_length", key("generation.max_new_tokens"), id="grpo.max_completion_length.renamed",
+            because="all trainers that generate share one limit",
+        ),
+        RenameKey(
+            "grpo.correction_cap", correction_max, id="grpo.correction_cap.renamed", because="there is a lower bound as well"
+        ),
+        *only_when(here, *OWN, because="only `trainer=grpo` reads it"),
+        *only_when(here & adaptive.on, *ADAPTIVE, because="only an adaptive entropy bonus reads it"),
+        *only_when(here & vllm, *CORRECTION, because="only completions that vLLM sampled need correcting"),
+    ],
+    provides={"trainer.name": ("grpo",)},
+    active=here,
+    not_yet=[NotYet(here, "the GRPO objective and its rollouts are not written yet")],
+)  # fmt: skip

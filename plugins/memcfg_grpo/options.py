@@ -1,0 +1,95 @@
+"""GRPO's own options. Defaults of the choices are rules (`rules.py`); those of the settings stand here."""
+
+from __future__ import annotations
+
+from memcfg import Bool, Enum, Int, Setting, key
+
+here = key("trainer.name") == "grpo"
+
+loss = Enum(
+    "grpo.loss",
+    ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    doc="how token losses are clipped and averaged",
+)
+generations = Int("grpo.num_generations", minimum=1, unit="completions", doc="completions sampled for each prompt")
+eval_generations = Setting(
+    "grpo.num_generations_eval", int, default=None, nullable=True, minimum=1, unit="completions",
+    doc="completions sampled for each prompt in evaluation; null takes `grpo.num_generations`",
+)  # fmt: skip
+beta = Setting("grpo.beta", float, default=0.0, minimum=0.0, doc="weight of the KL penalty; 0 loads no reference")
+iterations = Setting("grpo.num_iterations", int, default=1, minimum=1, doc="updates made with each generation")
+epsilon = Setting("grpo.epsilon", float, default=0.2, minimum=0.0, doc="how far a ratio may move before it is clipped")
+epsilon_high = Setting(
+    "grpo.epsilon_high", float, default=None, nullable=True, minimum=0.0, doc="upper clip; null takes `grpo.epsilon`"
+)
+delta = Setting(
+    "grpo.delta",
+    float,
+    default=None,
+    nullable=True,
+    doc="second upper clip of the ratio, for bad completions; null has none",
+)
+level = Enum("grpo.importance_level", ("token", "sequence"), doc="whether ratios are taken by token or by completion")
+rewards = Setting("grpo.rewards", list, default=[], doc="names of the reward functions")
+weights = Setting(
+    "grpo.reward_weights", list, default=None, nullable=True, doc="a weight for each reward; null is 1 each"
+)
+scale = Setting(
+    "grpo.scale_rewards", str, default="group", values=("group", "batch", "none"),
+    doc="whose deviation the advantages are divided by",
+)  # fmt: skip
+truncated = Setting(
+    "grpo.mask_truncated", bool, default=False, doc="leave completions that hit the limit out of the loss"
+)
+quantile = Setting(
+    "grpo.top_entropy_quantile", float, default=1.0, minimum=0.0, maximum=1.0,
+    doc="share of tokens, of highest entropy, that the loss keeps",
+)  # fmt: skip
+entropy = Setting("grpo.entropy_coef", float, default=0.0, doc="weight of the entropy bonus")
+adaptive = Bool("grpo.entropy_adaptive", doc="steer the entropy bonus towards a target")
+entropy_target = Setting(
+    "grpo.entropy_target", float, default=0.2, minimum=0.0, unit="nats", doc="the entropy aimed at"
+)
+entropy_min = Setting("grpo.entropy_coef_min", float, default=0.0, doc="lowest weight of the adaptive bonus")
+entropy_max = Setting("grpo.entropy_coef_max", float, default=1.0, doc="highest weight of the adaptive bonus")
+entropy_step = Setting(
+    "grpo.entropy_coef_delta", float, default=0.005, doc="how much the adaptive weight moves in a step"
+)
+off_policy = Setting(
+    "grpo.off_policy_threshold", float, default=None, nullable=True,
+    doc="leave out bad completions whose policy moved further than this; null keeps all",
+)  # fmt: skip
+kl_correction = Setting(
+    "grpo.kl_correction",
+    bool,
+    default=False,
+    doc="weigh the KL penalty by the ratio, so that it is unbiased off-policy",
+)
+head_fp32 = Bool("grpo.head_fp32", doc="compute the output head in float32")
+shuffle = Setting("grpo.shuffle", bool, default=True, doc="shuffle the prompts")
+dropout = Setting("grpo.disable_dropout", bool, default=False, doc="switch dropout off in policy and reference")
+
+correction = Bool("grpo.correction", doc="correct for vLLM's probabilities, which differ from the trained model's")
+correction_mode = Enum(
+    "grpo.correction_mode",
+    ("sequence_mask", "sequence_truncate", "token_mask", "token_truncate"),
+    doc="mask or truncate, whole completions or single tokens, whose ratio leaves the bounds",
+)
+correction_max = Setting(
+    "grpo.correction_max", float, default=3.0, nullable=True, minimum=0.0, doc="largest ratio; null has no upper bound"
+)
+correction_min = Setting(
+    "grpo.correction_min",
+    float,
+    default=None,
+    nullable=True,
+    minimum=0.0,
+    doc="smallest ratio; null has no lower bound",
+)
+
+CORRECTION = (correction, correction_mode, correction_max, correction_min)
+ADAPTIVE = (entropy_target, entropy_min, entropy_max, entropy_step)
+OWN = (
+    loss, generations, eval_generations, beta, iterations, epsilon, epsilon_high, delta, level, rewards, weights, scale,
+    truncated, quantile, entropy, adaptive, off_policy, kl_correction, head_fp32, shuffle, dropout,
+)  # fmt: skip

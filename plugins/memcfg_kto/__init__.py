@@ -1,0 +1,67 @@
+"""Kahneman-Tversky Optimization: single completions marked desirable or not, against a frozen reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import Check, Default, Enum, Forbid, Ignored, NotYet, Plugin, RemovedKey, Setting, key, only_when
+
+here = key("trainer.name") == "kto"
+
+loss = Enum("kto.loss", ("kto", "apo_zero_unpaired"), doc="how a marked completion becomes a loss")
+beta = Setting("kto.beta", float, default=0.1, minimum=0.0, doc="how strongly the policy is tied to the reference")
+desirable = Setting("kto.desirable_weight", float, default=1.0, minimum=0.0, doc="weight of desirable completions")
+undesirable = Setting(
+    "kto.undesirable_weight", float, default=1.0, minimum=0.0, doc="weight of undesirable completions"
+)
+dropout = Setting("kto.disable_dropout", bool, default=True, doc="switch dropout off in policy and reference")
+
+needs_pairs = here & (loss == "kto")
+PAPER = "https://arxiv.org/abs/2402.01306"
+REMOVED = "filter or pre-truncate the data set instead; `truncation.max_length` bounds prompt and completion together"
+
+
+def _two_rows(values: Mapping[str, Any]) -> str | None:
+    return (
+        None if values["run.batch_size"] > 1 else "`run.batch_size=1` leaves no other completion to pair a prompt with"
+    )
+
+
+plugin = Plugin(
+    name="kto",
+    doc="preference optimisation on single completions, marked desirable or not",
+    options=[loss, beta, desirable, undesirable, dropout],
+    rules=[
+        Default(loss, "kto", when=here, id="kto.loss.default", because="it is the loss of the KTO paper", ref=PAPER),
+        Default(
+            key("run.learning_rate"), 1e-6, when=here, id="kto.run.learning_rate",
+            because="a policy that starts from its reference is moved in small steps",
+        ),
+        Check(
+            ["run.batch_size"], _two_rows, when=needs_pairs, id="kto.batch.two_rows",
+            because="its KL term pairs each prompt with another row's completion", ref=PAPER,
+        ),
+        Forbid(
+            needs_pairs & (key("batching.mode") == "tokens"), id="kto.batching.rows",
+            because="its KL term pairs rows of one micro-batch, and a token budget may leave a single row in it",
+            suggest=["batching.mode=rows", "kto.loss=apo_zero_unpaired"],
+        ),
+        Ignored(
+            key("truncation.mode"), when=here, except_values=("keep_start",), id="kto.truncation.mode",
+            because="KTO cuts the end of the completion, so that each prompt stays whole",
+        ),
+        RemovedKey(
+            "kto.max_prompt_length", advice=REMOVED, id="kto.max_prompt_length.removed",
+            because="a limit on the prompt alone cut prompts in the middle",
+        ),
+        RemovedKey(
+            "kto.max_completion_length", advice=REMOVED, id="kto.max_completion_length.removed",
+            because="a limit on the completion alone hid what was lost",
+        ),
+        *only_when(here, loss, beta, desirable, undesirable, dropout, because="only `trainer=kto` reads it"),
+    ],
+    provides={"trainer.name": ("kto",)},
+    active=here,
+    not_yet=[NotYet(here, "the KTO objective and its collator are not written yet")],
+)  # fmt: skip

@@ -1,0 +1,55 @@
+"""Activations kept in host memory, or on disk, between forward and backward."""
+
+from __future__ import annotations
+
+from memcfg import Bool, Default, Enum, Forbid, Ignored, NotYet, Plugin, Setting, key, only_when
+
+activations = Enum(
+    "offload.activations",
+    ("none", "checkpoint_inputs", "all", "disk"),
+    doc="what leaves the device: the inputs that checkpointing keeps, every saved tensor, or every one to disk",
+)
+threshold = Setting(
+    "offload.min_bytes", int, default=1024, minimum=0, unit="bytes", doc="smaller tensors stay on the device"
+)
+streams = Setting("offload.streams", bool, default=True, doc="copy beside the computation, on a stream of its own")
+stash = Setting(
+    "offload.stash", int, default=5, minimum=1, unit="tensors", doc="copies that may be in flight at a time"
+)
+pin = Setting("offload.pin", bool, default=True, doc="copy through page-locked host memory, which is faster")
+path = Setting(
+    "offload.path", str, default=None, nullable=True, doc="folder of `disk`; null is the system's temporary one"
+)
+cpu = Bool("offload.without_device", doc="move tensors though there is no device to free: for tests only")
+
+on = activations != "none"
+
+plugin = Plugin(
+    name="offload",
+    doc="keeps activations in host memory between forward and backward",
+    options=[activations, threshold, streams, stash, pin, path, cpu],
+    rules=[
+        Default(
+            activations, "none", id="offload.activations.default", because="copies cost time where the device has room"
+        ),
+        Default(cpu, False, when=on, id="offload.without_device.default", because="it frees nothing on a CPU"),
+        Forbid(
+            on & (key("device.type") == "cpu") & cpu.off, id="offload.device.accelerator",
+            because="there is no accelerator whose memory it could free", suggest=["offload.activations=none"],
+        ),
+        Forbid(
+            (activations == "checkpoint_inputs") & (key("checkpointing.mode") == "none"), id="offload.checkpoint_inputs.none",
+            because="without checkpointing there are no checkpoint inputs to move",
+            suggest=["offload.activations=all", "checkpointing.mode=full"],
+        ),
+        Ignored(
+            pin, when=activations == "disk", except_values=(False,), id="offload.pin.disk",
+            because="files are read and written through ordinary memory",
+        ),
+        *only_when(on, threshold, streams, stash, pin, cpu, because="nothing is offloaded"),
+        *only_when(activations == "disk", path, because="only `offload.activations=disk` writes files"),
+    ],
+    groups={"offload": "what leaves the device between forward and backward"},
+    active=on,
+    not_yet=[NotYet(on, "moving activations is not written yet")],
+)  # fmt: skip

@@ -1,0 +1,101 @@
+"""Parameter-efficient fine-tuning: small adapters are trained and the model stays frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import Bool, Check, Default, Enum, Forbid, Force, NotYet, Plugin, Setting, key, only_when
+
+WEIGHTS = ("lora", "adalora", "loha", "lokr", "oft", "vera", "ia3")
+"""Methods that change weights of the model's own layers."""
+PROMPTS = ("prompt", "prefix", "p_tuning")
+"""Methods that put trained virtual tokens before each row."""
+HEADS = ("lm_head", "embed_out", "output")
+"""What output heads are called."""
+
+method = Enum(
+    "peft.method", ("none", *WEIGHTS, *PROMPTS), open=True, doc="the kind of adapter; none trains the whole model"
+)
+rank = Setting("peft.rank", int, default=16, minimum=1, doc="rank of the adapter's matrices")
+alpha = Setting("peft.alpha", int, default=32, minimum=1, doc="scale of the adapter, divided by its rank")
+dropout = Setting("peft.dropout", float, default=0.05, minimum=0.0, maximum=1.0, doc="dropout before the adapter")
+targets = Setting(
+    "peft.targets", (list, str), default=None, nullable=True,
+    doc="layers to adapt: names, a pattern or `all-linear`; null is peft's own choice for the architecture",
+)  # fmt: skip
+head = Bool("peft.head", doc="adapt the output head as well")
+saved = Setting(
+    "peft.modules_to_save", list, default=None, nullable=True, doc="layers to train whole and save with the adapter"
+)
+rslora = Setting("peft.rslora", bool, default=False, doc="divide the scale by the rank's square root")
+dora = Bool("peft.dora", doc="train the magnitude of each weight apart from its direction")
+tokens = Setting("peft.virtual_tokens", int, default=20, minimum=1, unit="tokens", doc="trained tokens before each row")
+dtype = Enum("peft.dtype", ("float32", "bfloat16", "base"), doc="dtype of the adapter; base is the model's")
+config = Setting(
+    "peft.config", dict, default={}, doc="further fields of peft's own configuration, by their names there"
+)
+
+adapts = method != "none"
+quantized = key("quantization.mode").isin("nf4", "fp4", "int8")
+zero3 = key("distributed.strategy") == "zero3"
+
+
+def _head_by_name(values: Mapping[str, Any]) -> str | None:
+    given = values["peft.targets"]
+    named = [name for name in (given if isinstance(given, list) else [given]) if name in HEADS]
+    return f"`{named[0]}` is the output head: leave it out and add `peft.head=true`" if named else None
+
+
+plugin = Plugin(
+    name="peft",
+    doc="trains a small adapter on a frozen model",
+    options=[method, rank, alpha, dropout, targets, head, saved, rslora, dora, tokens, dtype, config],
+    rules=[
+        Default(method, "none", id="peft.method.default", because="the whole model is trained"),
+        Default(
+            head, False, when=adapts, id="peft.head.default", because="an adapter on the head is as long as the vocabulary"
+        ),
+        Default(dora, False, when=method == "lora", id="peft.dora.default", because="plain LoRA has no magnitudes"),
+        Default(
+            dtype, "float32", when=adapts, id="peft.dtype.default", because="small updates would be rounded away in less"
+        ),
+        Default(
+            dtype, "bfloat16", when=adapts & quantized, id="peft.dtype.quantized",
+            because="the layers around quantised weights compute in bfloat16",
+        ),
+        Force(
+            dtype, "base", when=adapts & zero3 & ~quantized, id="peft.dtype.zero3",
+            because="ZeRO-3 shards parameters of one dtype together",
+        ),
+        Forbid(
+            head.on & adapts & (method != "lora"), id="peft.head.lora",
+            because="fused losses take the head's weight with its change added, which only plain LoRA can give",
+            suggest=["peft.head=false", "peft.method=lora"],
+        ),
+        Forbid(
+            head.on & dora.on, id="peft.head.dora",
+            because="fused losses take the head's weight with its change added, which DoRA rescales row by row",
+            suggest=["peft.head=false", "peft.dora=false"],
+        ),
+        Forbid(
+            method.isin(*PROMPTS) & key("padding_free.enabled").on, id="peft.prompt.padding_free",
+            because="virtual tokens are put before each row, so only its first document would see them",
+            suggest=["packing.strategy=none", "padding_free.enabled=false", "peft.method=lora"],
+        ),
+        Check(
+            [targets], _head_by_name, when=adapts, id="peft.targets.head",
+            because="whether the head is adapted decides which losses can run",
+        ),
+        *only_when(adapts, head, saved, dtype, config, because="there is no adapter when the whole model is trained"),
+        *only_when(method.isin("lora", "adalora", "loha", "lokr", "oft", "vera"), rank, because="this adapter has no rank"),
+        *only_when(method.isin("lora", "adalora", "loha", "lokr"), alpha, because="this adapter has no scale"),
+        *only_when(method.isin("lora", "adalora", "oft", "vera"), dropout, because="this adapter has no dropout"),
+        *only_when(method.isin(*WEIGHTS), targets, because="only adapters on layers have targets"),
+        *only_when(method == "lora", rslora, dora, because="only `peft.method=lora` reads it"),
+        *only_when(method.isin(*PROMPTS), tokens, because="only trained prompts have virtual tokens"),
+    ],
+    groups={"peft": "which adapter is trained"},
+    active=adapts,
+    not_yet=[NotYet(adapts, "adding, training and saving adapters is not written yet")],
+)  # fmt: skip

@@ -1,0 +1,131 @@
+"""vLLM as the sampler: in the training process (colocated) or behind a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import Advise, Bool, Check, Default, Enum, Fact, Forbid, NotYet, Plugin, Require, Setting, key, only_when
+
+trainer = key("trainer.name")
+on = key("generation.backend") == "vllm"
+SLEEP = "https://docs.vllm.ai/en/latest/features/sleep_mode.html"
+
+mode = Enum(
+    "vllm.mode", ("colocate", "server"), doc="in the training process, or in a server that shares no GPU with it"
+)
+sleep = Bool("vllm.sleep", doc="give vLLM's weights and cache back while the policy is optimised")
+quantization = Enum(
+    "vllm.quantization", ("none", "bitsandbytes"), role="derived", doc="how vLLM loads the policy's weights"
+)
+model_impl = Setting(
+    "vllm.model_impl",
+    str,
+    default="vllm",
+    values=("vllm", "transformers"),
+    doc="whose implementation of the model vLLM runs",
+)
+memory = Setting(
+    "vllm.gpu_memory_utilization",
+    float,
+    default=0.3,
+    minimum=0.0,
+    maximum=1.0,
+    doc="share of the GPU that vLLM may take",
+)
+length = Setting(
+    "vllm.max_model_length", int, default=None, nullable=True, minimum=1, unit="tokens",
+    doc="longest prompt with its completion; null is the model's own",
+)  # fmt: skip
+parallel = Setting(
+    "vllm.tensor_parallel", int, default=1, minimum=1, unit="GPUs", doc="GPUs that share one vLLM engine"
+)
+regex = Setting(
+    "vllm.structured_regex", str, default=None, nullable=True, doc="a pattern that completions must match; null is none"
+)
+url = Setting(
+    "vllm.server_url", str, default=None, nullable=True, doc="address of the server; null joins host and port"
+)
+host = Setting("vllm.server_host", str, default="0.0.0.0", doc="host of the server")
+port = Setting("vllm.server_port", int, default=8000, minimum=1, maximum=65535, doc="port of the server")
+timeout = Setting("vllm.server_timeout", float, default=240.0, minimum=0.0, unit="seconds", doc="wait for the server")
+group_port = Setting(
+    "vllm.group_port", int, default=51216, minimum=1, maximum=65535, doc="port over which weights are sent"
+)
+installed = Fact("vllm.installed", probe="memcfg_vllm.facts:installed", doc="whether the vllm package is installed")
+
+
+def _whole_engines(values: Mapping[str, Any]) -> str | None:
+    world, size = values["world.size"], values["vllm.tensor_parallel"]
+    return (
+        None if world % size == 0 else f"{world} processes do not divide into engines of `vllm.tensor_parallel={size}`"
+    )
+
+
+plugin = Plugin(
+    name="vllm",
+    doc="samples completions with vLLM",
+    options=[
+        mode, sleep, quantization, model_impl, memory, length, parallel, regex, url, host, port, timeout, group_port, installed,
+    ],
+    rules=[
+        Default(mode, "colocate", when=on, id="vllm.mode.default", because="it needs no second GPU and no server"),
+        Default(sleep, False, when=on, id="vllm.sleep.default", because="waking costs a transfer at each generation"),
+        Default(quantization, "none", when=on, id="vllm.quantization.default", because="the policy is not quantised"),
+        Default(
+            quantization, "bitsandbytes", when=on & (mode == "colocate") & key("quantization.mode").isin("nf4", "fp4"),
+            id="vllm.quantization.bitsandbytes", because="the policy's weights are four-bit ones of bitsandbytes",
+        ),
+        Default(
+            memory, 0.55, when=trainer == "online_dpo", id="vllm.gpu_memory_utilization.online_dpo",
+            because="completions and lengths are short, so the policy leaves more room",
+        ),
+        Require(
+            installed.on, when=on, id="vllm.package.installed", because="the vllm package is not installed",
+            suggest=["generation.backend=transformers"],
+        ),
+        Forbid(
+            on & (mode == "colocate") & (key("device.type") == "cpu"), id="vllm.device.cuda",
+            because="vLLM in the training process needs a CUDA device",
+            suggest=["generation.backend=transformers", "vllm.mode=server"],
+        ),
+        Forbid(
+            on & (trainer == "gkd"), id="vllm.trainer.online",
+            because="GKD samples from the student that it is training, through Transformers",
+            suggest=["generation.backend=transformers"],
+        ),
+        Forbid(
+            sleep.on & (mode == "server"), id="vllm.sleep.colocate",
+            because="a server shares no GPU with the policy, so putting it to sleep gives nothing back",
+            suggest=["vllm.mode=colocate", "vllm.sleep=false"], ref=SLEEP,
+        ),
+        Forbid(
+            on & (mode == "colocate") & (key("quantization.mode") == "int8"), id="vllm.quantization.int8",
+            because="vLLM cannot take over weights in eight bits of bitsandbytes",
+            suggest=["quantization.mode=nf4", "generation.backend=transformers"],
+        ),
+        Forbid(
+            on & key("zero3.gather_for_generation").off, id="vllm.zero3.gather",
+            because="vLLM is given whole weights, which are gathered first",
+            suggest=["zero3.gather_for_generation=true", "generation.backend=transformers"],
+        ),
+        Check(
+            ["world.size", parallel], _whole_engines, when=on & (mode == "colocate"), id="vllm.tensor_parallel.whole",
+            because="each colocated engine spans a fixed number of the run's processes",
+        ),
+        Advise(
+            "start the vLLM server with processed log-probabilities: the correction compares them with the model's own",
+            when=on & (mode == "server") & key("grpo.correction").on, id="vllm.server.logprobs",
+        ),
+        *only_when(on, mode, sleep, model_impl, regex, because="only `generation=vllm` reads it"),
+        *only_when(
+            on & (mode == "colocate"), memory, length, parallel, because="a server is given its memory when it is started"
+        ),
+        *only_when(
+            on & (mode == "server"), url, host, port, timeout, group_port, because="only `vllm.mode=server` has a server"
+        ),
+    ],
+    provides={"generation.backend": ("vllm",)},
+    active=on,
+    not_yet=[NotYet(on, "sampling with vLLM is not written yet")],
+)  # fmt: skip

@@ -1,0 +1,12 @@
+"""What is known of vLLM without importing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+
+def installed(values: Mapping[str, Any]) -> bool:
+    """Whether the vllm package can be found."""
+    return find_spec("vllm") is not None
