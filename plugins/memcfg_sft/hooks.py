@@ -1,0 +1,78 @@
+"""Tokenises rows, collates them into documents and gives the objective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import torch
+
+from memcfg import DataError, Plan, Problem, hookimpl, rows
+from memcfg.batch import Documents
+from memcfg.engine.evidence import Effective
+from memcfg_sft.objective import SupervisedTokens
+from memcfg_sft.tokens import log, tokenise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from transformers import PreTrainedTokenizerBase
+
+    from memcfg.engine.ledger import Ledger
+
+EMPTY = "no text"
+"""The ledger's reason for rows whose text or completion is empty."""
+
+
+@hookimpl(produces="tokens")
+def memcfg_prepare_dataset(
+    plan: Plan, dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger, split: str
+) -> datasets.Dataset:
+    """Rows of `input_ids` and `labels` that have at least one target; all that was read is counted."""
+    if not isinstance(dataset, datasets.Dataset):
+        raise DataError(Problem(f"streaming rows ({type(dataset).__name__}) cannot be tokenised yet", "data.source"))
+    if tokenizer.eos_token_id is None:
+        log.warning("the tokenizer has no end-of-text token: the model will not learn where a document ends")
+    tokens = tokenise(dataset, tokenizer, plan.get("sft.completion_only"))
+    if not len(tokens):
+        raise DataError(Problem(f"all {len(dataset)} {split} rows are empty"))
+    count = int(rows.lengths(tokens).sum())
+    ledger.add(
+        rows_in=len(dataset), tokens_in=count, tokens_kept=count, tokens_supervised=int(rows.targets(tokens).sum())
+    )
+    ledger.drop(EMPTY, rows=len(dataset) - len(tokens), tokens=0)
+    return rows.drop_without_targets(tokens, ledger, split=split, fix="every label is masked: look at the labels")
+
+
+@hookimpl
+def memcfg_collator(plan: Plan) -> Callable[[list[dict[str, Any]]], Documents]:
+    """Splits rows into their documents."""
+    return collate
+
+
+@hookimpl
+def memcfg_objective(plan: Plan) -> SupervisedTokens:
+    """The summed token loss over supervised targets."""
+    return SupervisedTokens()
+
+
+@hookimpl
+def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
+    """The trainer, from the objective that was built."""
+    supervised = isinstance(run.objective, SupervisedTokens)
+    name = "sft" if supervised else type(run.objective).__name__
+    return [*found, Effective("trainer.name", name, f"the objective is {type(run.objective).__name__}")]
+
+
+def collate(batch: list[dict[str, Any]]) -> Documents:
+    """The documents of some rows: as many as `seq_lengths` says where a row has it, else one."""
+    documents = Documents([], [], [])
+    for row in batch:
+        ids = torch.as_tensor(row["input_ids"], dtype=torch.int64)
+        labels = torch.as_tensor(row.get("labels", row["input_ids"]), dtype=torch.int64)
+        sizes = [int(n) for n in row["seq_lengths"]] if row.get("seq_lengths") is not None else [len(ids)]
+        first = len(documents.input_ids)
+        documents.input_ids += ids.split(sizes)
+        documents.labels += labels.split(sizes)
+        documents.rows.append(list(range(first, first + len(sizes))))
+    return documents
