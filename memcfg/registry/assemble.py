@@ -1,25 +1,20 @@
 """Putting the plugins together: one rule base, without the plugins that do not fit.
 
-Plugins are judged as a set, so that loading order decides nothing. Where two claim the same thing (a name, an option, a
-value of a menu, a command), memcfg's own plugin keeps it; two third parties both lose it, for picking one would let an
-installation silently change what a run means. An error in the rules of a third-party plugin disables that plugin.
+Plugins are judged as a set, so that loading order decides nothing. An error in the rules of a third-party plugin disables
+that plugin; an error in memcfg's own stops the program.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from memcfg.errors import MemcfgError, RuleError
-from memcfg.registry.installed import Installed, described, failure, own_trace
-from memcfg.registry.plugin import Plugin
-from memcfg.solver.expr import And, Expr, In, Not, Option, Or, mentions, same, show
+from memcfg.registry.claims import Faults, dangling_references, declared, extended_options, implemented, rival_claims
+from memcfg.registry.installed import Installed, failure, own_trace
 from memcfg.solver.theory import Theory
-
-Faults = dict[Installed, tuple[str, str | None]]
-"""What is wrong with some plugins: the text, and the traceback where the plugin's code raised."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,7 @@ def assemble(plugins: Sequence[Installed], tolerant: bool = False) -> Assembly:
     plugins = list(plugins)
     while True:
         good = [p for p in plugins if p.status == "ok"]
-        faults = _rival_claims(good) or _dangling_references(good)
+        faults = rival_claims(good) or dangling_references(good)
         judged = faults or _built(good, tolerant)
         if isinstance(judged, Theory):
             return Assembly(tuple(plugins), judged, _implements(good))
@@ -55,116 +50,9 @@ def _expendable(plugin: Installed, tolerant: bool) -> bool:
     return plugin.name != "core" if tolerant else not plugin.first_party
 
 
-def _declared(plugins: Sequence[Installed]) -> Iterator[tuple[Installed, Plugin]]:
-    for installed in plugins:
-        if installed.plugin is not None:
-            yield installed, installed.plugin
-
-
-# ------------------------------------------------------------------------------------------------------ claims
-
-
-def implemented(plugin: Plugin) -> dict[str, tuple[Any, ...]]:
-    """The values that a plugin implements: what it provides, and the whole menu of an open option of its own that it
-    does not list among what it provides."""
-    own = {o.key: o.values for o in plugin.options if o.open}
-    return {**own, **{key: tuple(values) for key, values in plugin.provides.items()}}
-
-
-def _rival_claims(good: Sequence[Installed]) -> Faults:
-    claimants: dict[str, list[Installed]] = defaultdict(list)
-    for installed, plugin in _declared(good):
-        for thing in _claims(plugin):
-            claimants[thing].append(installed)
-    faults: Faults = {}
-    for thing, rivals in claimants.items():
-        for loser in _losers(rivals):
-            others = " and ".join(described(r) for r in rivals if r is not loser)
-            faults.setdefault(loser, (f"{thing} is also claimed by {others}", None))
-    return faults
-
-
-def _claims(plugin: Plugin) -> Iterator[str]:
-    yield f"the name `{plugin.name}`"
-    yield from (f"the option `{option.key}`" for option in plugin.options)
-    yield from (f"the command `{command}`" for command in plugin.commands)
-    for key, values in implemented(plugin).items():
-        yield from (f"the value `{key}={show(value)}`" for value in values)
-
-
-def _losers(rivals: Sequence[Installed]) -> list[Installed]:
-    """All but the one with the best title: core, then memcfg's own. Equal titles all lose."""
-    titles = [0 if r.name == "core" and r.first_party else 1 if r.first_party else 2 for r in rivals]
-    best = min(titles)
-    kept = titles.count(best) == 1
-    return [r for r, title in zip(rivals, titles, strict=True) if not (kept and title == best)]
-
-
-# -------------------------------------------------------------------------------------------------- references
-
-
-def _options(good: Sequence[Installed]) -> dict[str, Option]:
-    """Every option by key, menus extended by those who provide values."""
-    options = {o.key: o for _, plugin in _declared(good) for o in plugin.options}
-    for _, plugin in _declared(good):
-        for key, values in plugin.provides.items():
-            if key in options:
-                options[key] = options[key].extended(values)
-    return options
-
-
-def _dangling_references(good: Sequence[Installed]) -> Faults:
-    options = _options(good)
-    faults: Faults = {}
-    for installed, plugin in _declared(good):
-        for text in _reference_faults(plugin, options):
-            faults.setdefault(installed, (text, None))
-    return faults
-
-
-def _reference_faults(plugin: Plugin, options: Mapping[str, Option]) -> Iterator[str]:
-    own = {option.key: option for option in plugin.options}
-    for key in plugin.provides:
-        if key not in options:
-            yield f"it provides a value of `{key}`, an option that no installed plugin declares"
-        elif key not in own and not options[key].open:
-            yield f"it provides a value of `{key}`, whose owner did not declare it open"
-    for option in plugin.options:
-        above = option.key.rpartition(".")[0]
-        while "." in above:
-            if above in options:
-                yield f"the option `{option.key}` lies under `{above}`, which is itself an option"
-            above = above.rpartition(".")[0]
-    yield from _active_faults(plugin.active, options)
-
-
-def _active_faults(active: Expr | None, options: Mapping[str, Option]) -> Iterator[str]:
-    for key in sorted(mentions(active)) if active is not None else ():
-        if key not in options:
-            yield f"its `active` reads `{key}`, an option that no installed plugin declares"
-    for part in _comparisons(active):
-        option = options.get(part.key)
-        for value in part.values if option is not None and option.kind in ("bool", "enum") else ():
-            if isinstance(value, (str, bool)) and not any(same(value, v) for v in options[part.key].values):
-                yield f"its `active` compares `{part.key}` with `{show(value)}`, which is not on the menu"
-
-
-def _comparisons(expr: Expr | None) -> Iterator[In]:
-    if isinstance(expr, In):
-        yield expr
-    elif isinstance(expr, Not):
-        yield from _comparisons(expr.part)
-    elif isinstance(expr, (And, Or)):
-        for part in expr.parts:
-            yield from _comparisons(part)
-
-
-# ------------------------------------------------------------------------------------------------------- rules
-
-
 def _theory(good: Sequence[Installed]) -> Theory:
-    rules = [rule for _, plugin in _declared(good) for rule in plugin.rules]
-    return Theory.build(_options(good).values(), rules)
+    rules = [rule for _, plugin in declared(good) for rule in plugin.rules]
+    return Theory.build(extended_options(good).values(), rules)
 
 
 def _error(good: Sequence[Installed]) -> Exception | None:
@@ -221,7 +109,7 @@ def _text(error: Exception) -> str:
 
 def _implements(good: Sequence[Installed]) -> dict[str, dict[Any, str]]:
     table: dict[str, dict[Any, str]] = defaultdict(dict)
-    for _, plugin in _declared(good):
+    for _, plugin in declared(good):
         for key, values in implemented(plugin).items():
             table[key].update(dict.fromkeys(values, plugin.name))
     return dict(table)

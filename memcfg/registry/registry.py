@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from memcfg.errors import PluginError, RequestError
+from memcfg.errors import Note, PluginError, Problem, RequestError, RunError
 from memcfg.plan import Plan
 from memcfg.registry.absent import explained
-from memcfg.registry.assemble import Assembly, assemble, implemented
+from memcfg.registry.assemble import Assembly, assemble
+from memcfg.registry.claims import implemented
 from memcfg.registry.hooks import Hooks
 from memcfg.registry.installed import Installed, failure
 from memcfg.registry.loader import environment, flag, installed
@@ -116,11 +117,12 @@ class Registry:
             raise self.explained(error, {k: c.value for k, c in request.choices.items()}) from error.__cause__
         values = {key: decision.value for key, decision in resolution.decisions.items()}
         active = self.active(values)
+        notes = dict.fromkeys((*request.notes, *resolution.notes, *self._not_yet(values)))
         return Plan(
             decisions=resolution.decisions,
             active=active,
             providers=self.providers(values),
-            notes=(*request.notes, *(n for n in resolution.notes if n not in request.notes)),
+            notes=tuple(notes),
             pending=resolution.pending,
             assumed=request.assumed,
             fact_reads=resolution.fact_reads,
@@ -134,8 +136,22 @@ class Registry:
         return explained(error, self.plugins, self.options, values or {})
 
     def hooks(self, plan: Plan) -> Hooks:
-        """The hooks of a plan; imports its active plugins. Raises `PluginError` if one is not (or no longer) usable."""
+        """The hooks of a plan; imports its active plugins.
+
+        Raises `PluginError` if one is not (or no longer) usable, and `RunError` if one cannot do yet what is planned."""
+        missing = self._not_yet(plan)
+        if missing:
+            raise RunError(*(Problem(note.text) for note in missing))
         return Hooks(plan, [self._usable(name) for name in plan.active])
+
+    def _not_yet(self, values: Mapping[str, Any]) -> list[Note]:
+        """What plugins say that they cannot do yet with these values."""
+        return [
+            Note("warning", f"{name}.not_yet", f"`{item.when}` can be planned but not run yet: {item.because}")
+            for name, plugin in self._declared()
+            for item in plugin.not_yet
+            if holds(item.when, values)
+        ]
 
     def _usable(self, name: str) -> Installed:
         if name in self._good:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from memcfg.registry.plugin import API, OLDEST_API, Plugin
+from memcfg.registry.plugin import API, OLDEST_API, NotYet, Plugin
 from memcfg.solver.expr import Expr, Option
 from memcfg.solver.rules import Rule
 
@@ -88,6 +88,8 @@ def _provides_faults(provides: Any) -> Iterator[str]:
 def _reference_faults(plugin: Plugin) -> Iterator[str]:
     if plugin.active is not None and not isinstance(plugin.active, Expr):
         yield "`active` is no rule expression: compare an option, as in `key('loss.type') == 'focal'`"
+    if not all(isinstance(item, NotYet) for item in plugin.not_yet):
+        yield "`not_yet` holds something else than `NotYet(when, because)`"
     if plugin.hooks is not None and not _MODULE.fullmatch(str(plugin.hooks)):
         yield f"`hooks` names a module, as in `memcfg_focal.hooks`, not `{plugin.hooks}`"
     if plugin.conf is not None and "://" not in str(plugin.conf):

@@ -1,0 +1,1 @@
+"""Config groups of the focal plugin, found by Hydra as `pkg://memcfg_focal.conf`."""

@@ -1,0 +1,52 @@
+"""A folder of throw-away distributions, as pip would have installed them, and a Python that sees it."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+
+class Site:
+    """`add` writes a distribution with one entry point; `run` runs code that sets `result` and gives it back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, distribution: str, files: dict[str, str], entry: str, version: str = "1.0") -> None:
+        for name, text in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text))
+        info = self.folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text(f"[memcfg]\n{entry}\n")
+
+    def run(self, code: str, cwd: Path | None = None, **environment: str):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("MEMCFG_")}
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code) + "\nimport json; print(json.dumps(result))"],
+            env={**clean, "PYTHONPATH": str(self.folder), **environment},
+            cwd=cwd or self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    return Site(folder)
+
+
+@pytest.fixture(scope="module")
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    return Site(tmp_path_factory.mktemp("site"))
