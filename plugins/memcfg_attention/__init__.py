@@ -55,7 +55,7 @@ plugin = Plugin(
             id="attention.separation.state",
             because="this architecture carries state from one position to the next (convolutions, recurrences, distances "
             "counted over the row), which no attention mask cuts at the end of a document",
-            suggest=["padding_free=off"],
+            suggest=["padding_free.enabled=false"],
         ),
     ],
     provides={"attention.implementation": ("sdpa", "eager"), "attention.separation": ("rows",)},

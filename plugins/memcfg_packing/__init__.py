@@ -49,10 +49,10 @@ plugin = Plugin(
               because="best-fit rows hold documents that must not see each other"),
         Forbid(on & max_length.null, id="packing.max_length.needed",
                because="a packed row needs a length to fill",
-               suggest=["truncation.max_length=1024", "packing=none"]),
+               suggest=["truncation.max_length=1024", "packing.strategy=none"]),
         Forbid(on & ~(trainer == "sft"), id="packing.trainer.sft_only",
                because="only supervised fine-tuning takes rows of several documents",
-               suggest=["packing=none"]),
+               suggest=["packing.strategy=none"]),
         Ignored(mode, id="packing.truncation.nothing_cut", when=strategy.isin("bfd_split", "wrapped")
                 & evaluation.on,
                 because="this packing cuts nothing off: long documents are continued in other rows"),
