@@ -1,0 +1,109 @@
+"""Why a request cannot be resolved: all disjoint minimal conflicts, at most three, each retold as a chain.
+
+A conflict is a minimal set of origins (choices, facts, rules, defaults) whose clauses contradict each other: without
+any one of them there is a model. Conflicts that need no default are looked for first, because they are about what the
+user wrote. Two conflicts share neither a choice nor a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from memcfg.errors import Conflict, ConflictError
+from memcfg.solver.asked import Asked
+from memcfg.solver.problem import Answer, Problem
+from memcfg.solver.propagate import contradiction as contradict
+from memcfg.solver.repair import repairs, repairs_of_checks
+from memcfg.solver.retell import given, joined, retell
+from memcfg.solver.rules import Check, Rule
+from memcfg.solver.theory import Tag, Tagged
+
+AT_MOST: Final = 3
+"""Conflicts that are reported."""
+
+_DROP_FIRST: Final = {"you": 0, "default": 1, "unset": 1, "rule": 2, "fact": 3}
+"""What is left out first where a contradiction can do without one thing or another: the less of what the user wrote
+takes part, the fewer choices are blamed."""
+
+Conflicting = frozenset[Tag]
+
+
+def contradiction(problem: Problem, asked: Asked) -> ConflictError:
+    """The error for a request that has no model."""
+    return _error(replace(problem, heeds_ignored=True), asked)
+
+
+def unread(answer: Answer, asked: Asked) -> ConflictError:
+    """The error for a request whose answer leaves a choice unread."""
+    problem = replace(answer.problem, heeds_ignored=True)
+    if problem.core() is None:
+        # Some default could have yielded so that the choice is read after all; but a choice must not move a default.
+        problem = replace(problem, pins=answer.pins())
+    return _error(problem, asked)
+
+
+def _error(problem: Problem, asked: Asked) -> ConflictError:
+    found = minimal_conflicts(problem)
+    told = [retell(problem, tags, asked) for tags in found]
+    return ConflictError(told, repairs(problem, found, minimal_conflicts), asked.notes)
+
+
+def failed_checks(answer: Answer, asked: Asked, failures: Iterable[tuple[Check, str]]) -> ConflictError:
+    """The error for final values that a check refuses."""
+    values, told = answer.values(), []
+    failures = list(failures)
+    for rule, text in failures:
+        lines = [given(key, values[key], asked) for key in rule.reads]
+        told.append(Conflict(rule.reads, (rule.id,), joined([*lines, f"`{rule.id}`: {text}, because {rule.because}"])))
+    return ConflictError(told, repairs_of_checks(answer, [rule for rule, _ in failures]), asked.notes)
+
+
+def minimal_conflicts(problem: Problem, limit: int = AT_MOST) -> list[Conflicting]:
+    """Disjoint minimal sets of tags without a model, those that need no default first."""
+    found: list[Conflicting] = []
+    spent: set[Tag] = set()
+    for with_defaults in (False, True):
+        while len(found) < limit:
+            left = [t for t in problem.clauses if not t[1] & spent and (with_defaults or not _proposed(t))]
+            core = contradict(left, problem.full)
+            if core is None:
+                break
+            tags = minimal(left, problem.full, core)  # type: ignore[arg-type]
+            found.append(tags)
+            soft = {t for t in tags if t.kind in ("you", "default", "unset")}
+            if not soft:  # the rules contradict the facts, whatever is chosen
+                return found
+            spent |= soft
+    return found
+
+
+def _proposed(tagged: Tagged) -> bool:
+    return any(tag.kind in ("default", "unset") for tag in tagged[1])
+
+
+def minimal(clauses: Iterable[Tagged], full: list[int], core: Conflicting) -> Conflicting:
+    """A minimal part of a contradiction, by leaving out one tag after the other in a fixed order."""
+    within = [t for t in clauses if t[1] <= core]
+    for tag in sorted(core, key=lambda t: (_DROP_FIRST[t.kind], t.name)):
+        if tag in core:
+            smaller = contradict([t for t in within if t[1] <= core - {tag}], full)
+            if smaller is not None:
+                core = smaller  # type: ignore[assignment]
+                within = [t for t in within if t[1] <= core]
+    return core
+
+
+def why_excluded(answer: Answer, key: str, value: object) -> list[Rule]:
+    """The rules that exclude a value from an answer, given what was decided before that option."""
+    problem = answer.problem
+    program = problem.program
+    before = program.order[: program.order.index(program.variables.index[key])]
+    pins = {var: bit for var, bit in answer.pins().items() if var in before}
+    pretended = replace(problem, choices={**problem.choices, key: value}, pins=pins)
+    pretended = replace(pretended, loyal=frozenset(g.rule.id for g in pretended.guards(key)))
+    found = minimal_conflicts(pretended, limit=1)
+    ids = [t.name for tags in found for t in sorted(tags) if t.kind in ("rule", "default")]
+    rules = [program.theory.rules[i] for i in ids]
+    return [r for r in rules if not hasattr(r, "values")] or rules

@@ -1,0 +1,204 @@
+"""One question to a theory: these choices, these facts, perhaps with something held or let go.
+
+The plain question is what a request resolves to. Explanations ask variations of it: options set free (neither chosen
+nor defaulted), defaults pinned to what an answer gave them, overrides and fallbacks switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from memcfg.solver.domain import Interval, _Other
+from memcfg.solver.expr import UNSET, Option, same
+from memcfg.solver.lower import Lit, Lowering, truth
+from memcfg.solver.propagate import Propagation, Unsatisfiable
+from memcfg.solver.rules import Fallback, Ignored
+from memcfg.solver.theory import Guarded, Program, Proposal, Tag, Tagged
+from memcfg.solver.values import accept
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`free`: options whose choice and defaults are dropped. `pins`: option -> bit that its default must give.
+    `loyal`: rules that may not answer a choice with another value (None: all may). `heeds_ignored`: whether a choice
+    that nothing reads is a contradiction of its own."""
+
+    program: Program
+    choices: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    free: frozenset[str] = frozenset()
+    pins: Mapping[int, int] = field(default_factory=dict)
+    loyal: frozenset[str] = frozenset()
+    heeds_ignored: bool = False
+
+    @cached_property
+    def clauses(self) -> list[Tagged]:
+        """Every clause of the question, in canonical order."""
+        variables = self.program.variables
+        lowering = Lowering(self.program.full)
+        tagged = [self._fact(key) for key in self.facts if key in variables.index]
+        for key in self.choices:
+            if key in variables.index and key not in self.free:
+                tagged += self._choice(key, lowering)
+        if self.heeds_ignored:
+            for key in self.choices:
+                tagged += self._unread(key, lowering)
+        tagged += self._supported()
+        tagged += self.program.hard
+        return [*tagged, *((clause, frozenset()) for clause in lowering.definitions)]
+
+    @cached_property
+    def full(self) -> list[int]:
+        """Domains, with room for the auxiliary variables of this question."""
+        used = 1 + max((var for clause, _ in self.clauses for var, _ in clause), default=0)
+        return self.program.full + [0b11] * (used - len(self.program.full))
+
+    def _fact(self, key: str) -> Tagged:
+        literal = self.program.variables.literal(key, (self.facts[key],))
+        return ((literal.var, literal.mask),), frozenset((Tag("fact", key),))
+
+    def guards(self, key: str) -> list[Guarded]:
+        """Rules that may answer this choice with another value."""
+        value = self.choices[key]
+        found = [g for g in self.program.fallbacks.get(key, ()) if same(_of(g), value)]
+        for guard in self.program.forces.get(key, ()):
+            if getattr(guard.rule, "on_user", None) == "override" and not same(guard.rule.value, value):
+                found.append(guard)
+        return [g for g in found if g.rule.id not in self.loyal]
+
+    def _choice(self, key: str, lowering: Lowering) -> list[Tagged]:
+        """The option is as chosen, or a rule fires that may override the choice."""
+        guards, chosen = self.guards(key), self.program.variables.literal(key, (self.choices[key],))
+        tag = Tag("you", key)
+        tagged: list[Tagged] = [
+            (clause, frozenset((tag,))) for clause in lowering.any_of(chosen, *(g.when for g in guards))
+        ]
+        for guard in guards:
+            if isinstance(guard.rule, Fallback):
+                tags = frozenset((tag, Tag("rule", guard.rule.id)))
+                negated = self.program.variables.negate(guard.when)
+                tagged += [(c, tags) for c in lowering.any_of(negated, Lit(chosen.var, guard.bit))]
+        return tagged
+
+    def ignored(self, key: str) -> list[Ignored]:
+        """Rules that may say that nothing reads this choice."""
+        value = self.choices[key]
+        rules = self.program.ignored.get(key, ())
+        return [r for r in rules if not any(same(value, v) for v in r.except_values)]
+
+    def _unread(self, key: str, lowering: Lowering) -> Iterable[Tagged]:
+        if key in self.free:
+            return
+        for rule in self.ignored(key):
+            tags = frozenset((Tag("you", key), Tag("rule", rule.id)))
+            for clause in lowering.clauses(self.program.variables.negate(self.program.node(rule))):
+                yield clause, tags
+
+    def _supported(self) -> Iterable[Tagged]:
+        names, options = self.program.variables.names, self.program.theory.options
+        for var, tagged in self.program.support.items():
+            key = names[var]
+            if key in self.free:
+                if key not in self.choices and options[key].role == "choice":
+                    domain = self.program.variables.domains[var]
+                    yield ((var, domain.full & ~domain.bit(UNSET)),), frozenset()
+            elif key not in self.choices:
+                pin = self.pins.get(var)
+                yield from tagged if pin is None else (_pinned(t, var, pin) for t in tagged)
+
+    def solve(self) -> Answer:
+        """The first model. Raises `Unsatisfiable` with the tags of a contradiction, or `Entangled`."""
+        dom = Propagation(self.full, self.clauses).search(self.program.order, self._preferred)
+        return Answer(self, dom)
+
+    def core(self) -> frozenset[Tag] | None:
+        """Tags of a contradiction, or None where there is a model."""
+        try:
+            self.solve()
+        except Unsatisfiable as error:
+            return error.tags  # type: ignore[return-value]
+        return None
+
+    def _preferred(self, var: int, dom: Sequence[int]) -> Iterable[int]:
+        """The proposals of the default that speaks; for a free option then its menu, `unset` last."""
+        key = self.program.variables.names[var]
+        speaks = (p.bits for p in self.program.defaults.get(key, ()) if truth(p.when, dom))
+        proposed = next(speaks, ())
+        if key not in self.free:
+            return proposed
+        domain = self.program.variables.domains[var]
+        menu = sorted((1 << i for i in range(len(domain.symbols))), key=lambda b: b == domain.bit(UNSET))
+        return (*proposed, *menu)
+
+
+def _of(guard: Guarded) -> Any:
+    return guard.rule.value
+
+
+def _pinned(tagged: Tagged, var: int, bit: int) -> Tagged:
+    """A support clause that accepts one of its proposals only."""
+    clause, tags = tagged
+    return tuple((v, bit if v == var else mask) for v, mask in clause), tags
+
+
+class Answer:
+    """A model: for every option in the solver, one symbol."""
+
+    def __init__(self, problem: Problem, dom: Sequence[int]) -> None:
+        self.problem, self.dom = problem, dom
+
+    def value(self, key: str) -> Any:
+        """The concrete value: the user's or the host's own number where it lies in the answer's interval."""
+        var = self.problem.program.variables.index[key]
+        domain, bit = self.problem.program.variables.domains[var], self.dom[var]
+        for given in (self.problem.choices, self.problem.facts):
+            if key in given and domain.bit(given[key]) == bit:
+                return given[key]
+        symbol = domain.symbol(bit)
+        if isinstance(symbol, Interval):
+            given_number = self.problem.choices.get(key)
+            return symbol.nearest(given_number if type(given_number) is int else None)
+        return UNSET if isinstance(symbol, _Other) else symbol
+
+    def values(self) -> dict[str, Any]:
+        """The final value of every option, settings and facts included, by key."""
+        return {key: self._final(option) for key, option in self.problem.program.theory.options.items()}
+
+    def _final(self, option: Option) -> Any:
+        problem, key = self.problem, option.key
+        if option.role == "fact":
+            return problem.facts.get(key, UNSET)
+        if key in problem.program.variables.index:
+            return self.value(key)
+        if key in problem.choices:
+            return problem.choices[key]
+        spoken = self.spoken(key)
+        return option.default if spoken is None else accept(option, spoken.rule.values[0])
+
+    def spoken(self, key: str) -> Proposal | None:
+        """The default that speaks for an option that nobody chose."""
+        proposals = self.problem.program.defaults.get(key, ())
+        return next((p for p in proposals if truth(p.when, self.dom)), None)
+
+    def fired(self, key: str) -> Guarded | None:
+        """The force that fires on an option."""
+        forces = self.problem.program.forces.get(key, ())
+        return next((g for g in forces if truth(g.when, self.dom)), None)
+
+    def unread(self) -> list[tuple[str, Ignored]]:
+        """Choices that nothing reads here, with the rule that says so."""
+        problem = self.problem
+        return [
+            (key, rule)
+            for key in problem.choices
+            for rule in problem.ignored(key)
+            if truth(problem.program.node(rule), self.dom)
+        ]
+
+    def pins(self) -> dict[int, int]:
+        """What the defaults gave, as pins for a variation of the question."""
+        names = self.problem.program.variables.names
+        return {var: self.dom[var] for var in self.problem.program.support if names[var] not in self.problem.choices}

@@ -1,0 +1,221 @@
+"""What to append to the command line so that a request resolves: every minimal repair.
+
+A repair changes a set of options of which no part suffices: options that the user chose, or whose default takes part.
+For one option every value that works is offered (of an integer, the nearest on either side); for several together one
+combination. Facts, rules and derived options are never offered.
+
+Each repair is verified by resolving again, with overrides and fallbacks switched off: a repair must not work by
+ignoring a choice. Only those that the user's own choices already bring about stay on, since the repair does not cause
+them. Two repairs that lead to the same plan mean the same; the first is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final
+
+from memcfg.solver.check import failed, verdict
+from memcfg.solver.domain import Interval
+from memcfg.solver.expr import UNSET, Option, same, show
+from memcfg.solver.lower import truth
+from memcfg.solver.problem import Answer, Problem
+from memcfg.solver.propagate import Entangled, Unsatisfiable
+from memcfg.solver.rules import Check, Default, Require
+from memcfg.solver.theory import Tag
+from memcfg.solver.values import Refused, accept
+from memcfg.solver.wellformed import suggestion
+
+SETS_AT_MOST: Final = 12
+"""Sets of options to change together that are tried."""
+
+Overrides = tuple[str, ...]
+Changes = Mapping[str, Any]
+Conflicts = Callable[[Problem], list[frozenset[Tag]]]
+
+
+def repairs(problem: Problem, known: Sequence[frozenset[Tag]], conflicts: Conflicts) -> list[Overrides]:
+    """Minimal repairs, cheapest first. `known` are minimal conflicts; `conflicts` finds more in a variation."""
+    search = _Search(problem, _suggested(problem, known))
+    blamed = [search.blames(tags) for tags in known]
+    done: list[frozenset[str]] = []
+    for _ in range(SETS_AT_MOST * 4):
+        keys = search.cheapest(blamed, done)
+        if keys is None or len(done) >= SETS_AT_MOST:
+            break
+        more = conflicts(search.freed(keys)) if search.freed(keys).core() is not None else []
+        if more:
+            blamed += [search.blames(tags) for tags in more]
+            continue
+        done.append(keys)
+        search.realise(keys)
+    return search.found()
+
+
+def _suggested(problem: Problem, known: Iterable[frozenset[Tag]]) -> list[tuple[str, Any]]:
+    """What the rules of these conflicts suggest to try first."""
+    theory = problem.program.theory
+    rules = [theory.rules[t.name] for tags in known for t in sorted(tags) if t.kind == "rule"]
+    texts = [text for rule in rules if isinstance(rule, Require) for text in rule.suggest]
+    return [found for text in texts if (found := suggestion(text, theory.options)) is not None]
+
+
+@dataclass
+class _Found:
+    changes: Changes
+    cost: tuple[int, int]
+
+
+class _Search:
+    def __init__(self, problem: Problem, suggested: Sequence[tuple[str, Any]] = ()) -> None:
+        self.problem = replace(problem, pins={}, heeds_ignored=True)
+        self.suggested = suggested
+        self._kept = self._conceded()
+        self._plans: dict[Any, _Found] = {}
+
+    def _conceded(self) -> frozenset[str]:
+        """Overrides and fallbacks that the user's choices and the facts bring about by themselves."""
+        problem, variables = self.problem, self.problem.program.variables
+        dom = list(problem.program.full)
+        for key, value in {**problem.facts, **problem.choices}.items():
+            if key in variables.index:
+                dom[variables.index[key]] = variables.domains[variables.index[key]].bit(value)
+        guards = [g for key in problem.choices for g in problem.guards(key)]
+        return frozenset(g.rule.id for g in guards if truth(g.when, dom))
+
+    def _strict(self, problem: Problem, changed: Iterable[str]) -> Problem:
+        """The problem with overrides and fallbacks switched off."""
+        changed = frozenset(changed)
+        off = (g.rule.id for key in problem.choices for g in problem.guards(key) if self._off(key, g.rule.id, changed))
+        return replace(problem, loyal=frozenset(off))
+
+    def _off(self, key: str, rule: str, changed: frozenset[str]) -> bool:
+        return key in changed or rule not in self._kept
+
+    def blames(self, tags: Iterable[Tag]) -> frozenset[str]:
+        """The options of a conflict that a user can decide otherwise."""
+        rules, options = self.problem.program.theory.rules, self.problem.program.theory.options
+        keys: set[str] = set()
+        for tag in tags:
+            if tag.kind in ("you", "unset"):
+                keys.add(tag.name)
+            elif tag.kind == "default" and isinstance(rule := rules[tag.name], Default):
+                keys.add(rule.key)
+        return frozenset(key for key in keys if options[key].role != "derived")
+
+    def cheapest(self, blamed: Sequence[frozenset[str]], done: Sequence[frozenset[str]]) -> frozenset[str] | None:
+        """The cheapest minimal set that touches every conflict and contains none of `done`."""
+        sets = {frozenset[str]()}
+        for keys in blamed:
+            grown = {s if s & keys else s | {key} for s in sets for key in (keys if not s & keys else {""})}
+            sets = {s for s in grown if not any(d <= s for d in done)}
+            sets = {s for s in sets if not any(t < s for t in sets)}
+        return min(sets, key=lambda s: (self.cost(s), sorted(s)), default=None)
+
+    def cost(self, keys: Iterable[str]) -> tuple[int, int]:
+        """How many options change; among equals, deciding what was left open is cheaper than retyping."""
+        keys = list(keys)
+        return len(keys), sum(key in self.problem.choices for key in keys)
+
+    def freed(self, keys: frozenset[str]) -> Problem:
+        return self._strict(replace(self.problem, free=keys), keys)
+
+    def realise(self, keys: frozenset[str]) -> None:
+        """Keep each way to change these options that resolves."""
+        ways = self._each_value(*keys) if len(keys) == 1 else self._one_combination(keys)
+        for changes in ways:
+            self.attempt(changes)
+
+    def attempt(self, changes: Changes) -> bool:
+        """Resolve again with these changes; keep them if that works."""
+        choices = {key: value for key, value in self.problem.choices.items() if key not in changes}
+        choices |= {key: value for key, value in changes.items() if value is not UNSET}
+        changed = replace(self.problem, choices=dict(sorted(choices.items())), heeds_ignored=False)
+        try:
+            answer = self._strict(changed, changes).solve()
+        except (Unsatisfiable, Entangled):
+            return False
+        values = answer.values()
+        if answer.unread() or failed(answer.problem.program, values):
+            return False
+        self._plans.setdefault(tuple(map(repr, values.values())), _Found(changes, self.cost(changes)))
+        return True
+
+    def found(self) -> list[Overrides]:
+        return [_overrides(f.changes) for f in sorted(self._plans.values(), key=lambda f: f.cost)]
+
+    def _each_value(self, key: str) -> Iterator[Changes]:
+        """Suggested values, then the menu, then leaving the option out."""
+        now = self.problem.choices.get(key, UNSET)
+        values = [v for k, v in self.suggested if k == key and v is not UNSET]
+        values += self._menu(key, now)
+        for at, value in enumerate(values):
+            if not same(value, now) and not any(same(value, v) for v in values[:at]):
+                yield {key: value}
+        if key in self.problem.choices:
+            yield {key: UNSET}
+
+    def _menu(self, key: str, now: Any) -> list[Any]:
+        variables, option = self.problem.program.variables, self.problem.program.theory.options[key]
+        if key not in variables.index:
+            return []
+        domain = variables.domains[variables.index[key]]
+        symbols = [s for s in domain.symbols if s is not UNSET]
+        return self._numbers(symbols, now) if option.kind == "int" else symbols
+
+    def _numbers(self, symbols: Sequence[Any], now: Any) -> list[Any]:
+        """Of the numbers that rules tell apart, those that could stand in for the present one: nearest first."""
+        near = now if type(now) is int else None
+        numbers = [s.nearest(near) if isinstance(s, Interval) else s for s in symbols if s is not None]
+        numbers.sort(key=lambda n: (abs(n - (near or 0)), n))
+        return [*numbers, *(s for s in symbols if s is None)]
+
+    def _one_combination(self, keys: frozenset[str]) -> Iterator[Changes]:
+        try:
+            answer = self.freed(keys).solve()
+        except (Unsatisfiable, Entangled):
+            return
+        variables = self.problem.program.variables
+        changes = {key: answer.value(key) if key in variables.index else UNSET for key in sorted(keys)}
+        if self.attempt(changes):
+            return
+        yield {key: UNSET if key in self.problem.choices else value for key, value in changes.items()}
+
+
+def _overrides(changes: Changes) -> Overrides:
+    return tuple(f"~{key}" if value is UNSET else f"{key}={show(value)}" for key, value in changes.items())
+
+
+def repairs_of_checks(answer: Answer, rules: Sequence[Check]) -> list[Overrides]:
+    """Changes of one option that a failed check reads: the nearest number on either side, or leaving it out."""
+    search, values = _Search(answer.problem), answer.values()
+    options = answer.problem.program.theory.options
+    for key in sorted({key for rule in rules for key in rule.reads if options[key].role in ("choice", "setting")}):
+        for value in _near(options[key], values, rules):
+            search.attempt({key: value})
+        if key in answer.problem.choices:
+            search.attempt({key: UNSET})
+    return search.found()
+
+
+def _near(option: Option, values: Mapping[str, Any], rules: Sequence[Check], reach: int = 4096) -> Iterator[int]:
+    now = values[option.key]
+    if type(now) is not int:
+        return
+    for step in (-1, 1):
+        numbers = (now + step * n for n in range(1, reach + 1))
+        fitting = (n for n in numbers if _fits(option, n) and not _fails(rules, {**values, option.key: n}))
+        yield from islice(fitting, 1)
+
+
+def _fits(option: Option, value: int) -> bool:
+    try:
+        accept(option, value)
+    except Refused:
+        return False
+    return True
+
+
+def _fails(rules: Iterable[Check], values: Mapping[str, Any]) -> bool:
+    return any(verdict(rule, values) is not None for rule in rules)

@@ -1,0 +1,121 @@
+"""A minimal contradiction, told as a chain: what was chosen, what follows from it, and the rule that forbids it.
+
+Plain text, one cause a line, lower case, literals in backticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from memcfg.errors import Conflict
+from memcfg.solver.asked import Asked
+from memcfg.solver.expr import ALWAYS, NEVER, show
+from memcfg.solver.problem import Problem
+from memcfg.solver.rules import Default, Fallback, Force, Ignored, Require, Rule
+from memcfg.solver.theory import Tag, Tagged
+
+
+def retell(problem: Problem, tags: Collection[Tag], asked: Asked) -> Conflict:
+    """The conflict that the clauses with these tags make."""
+    chain = _chain(problem, tags)
+    rules = [t.name for t, _ in chain if t.kind in ("rule", "default")]
+    lines = [_line(problem, tag, told, asked) for tag, told in chain]
+    return Conflict(
+        tuple(dict.fromkeys(_key(problem, t) for t, _ in chain if _key(problem, t))), tuple(rules), "\n".join(lines)
+    )
+
+
+def _key(problem: Problem, tag: Tag) -> str:
+    """The option that a tag is about; a hard rule that sets none gives "" """
+    if tag.kind in ("you", "fact", "unset"):
+        return tag.name
+    return str(getattr(problem.program.theory.rules[tag.name], "key", ""))
+
+
+def _chain(problem: Problem, tags: Collection[Tag]) -> list[tuple[Tag, Tagged]]:
+    """The tags in the order in which propagation meets them, each with its clause. What needs a case split comes last."""
+    kept = frozenset(tags)
+    left = [t for t in problem.clauses if t[1] <= kept]
+    left.sort(key=lambda t: max((_rank(problem, tag) for tag in t[1]), default=0))
+    dom, chain = list(problem.full), dict[Tag, Tagged]()
+    while step := next((t for t in left if _forces(t, dom)), None):
+        left.remove(step)
+        for tag in sorted(step[1], key=lambda tag: _rank(problem, tag)):
+            chain.setdefault(tag, step)
+        live = [(var, mask) for var, mask in step[0] if dom[var] & mask]
+        if not live:
+            break
+        dom[live[0][0]] &= live[0][1]
+    for tagged in left:
+        for tag in tagged[1]:
+            chain.setdefault(tag, tagged)
+    return list(chain.items())
+
+
+def _forces(tagged: Tagged, dom: list[int]) -> bool:
+    """Whether the clause narrows something, or is violated."""
+    live = [(var, mask) for var, mask in tagged[0] if dom[var] & mask]
+    return not live or (len(live) == 1 and bool(dom[live[0][0]] & ~live[0][1]))
+
+
+def _rank(problem: Problem, tag: Tag) -> int:
+    """Choices first, then facts, forces, defaults; what only forbids comes last."""
+    if tag.kind == "rule":
+        return 2 if isinstance(problem.program.theory.rules[tag.name], Force) else 5
+    return {"you": 0, "fact": 1, "default": 3, "unset": 4}[tag.kind]
+
+
+def _line(problem: Problem, tag: Tag, tagged: Tagged, asked: Asked) -> str:
+    if tag.kind == "you":
+        return chosen(tag.name, asked)
+    if tag.kind == "fact":
+        return fact(tag.name, asked)
+    if tag.kind == "unset":
+        return f"nothing sets `{tag.name}`"
+    rule = problem.program.theory.rules[tag.name]
+    if isinstance(rule, Default):
+        return f"`{rule.key}` defaults to {_proposed(problem, rule, tagged)} (`{rule.id}`), because {rule.because}"
+    return f"`{rule.id}` {says(rule)}, because {rule.because}"
+
+
+def chosen(key: str, asked: Asked) -> str:
+    choice = asked.choices[key]
+    value = "***" if key in asked.secrets else show(choice.value)
+    return f"you chose `{key}={value}` ({choice.origin})"
+
+
+def fact(key: str, asked: Asked) -> str:
+    value = show(asked.facts[key])
+    return f"you assumed `{key}={value}`" if key in asked.assumed else f"`{key}` is `{value}` on this host"
+
+
+def _proposed(problem: Problem, rule: Default, tagged: Tagged) -> str:
+    variables = problem.program.variables
+    var = variables.index[rule.key]
+    return variables.domains[var].describe(dict(tagged[0])[var])
+
+
+def says(rule: Rule) -> str:
+    """A hard rule's content in words."""
+    where = "" if getattr(rule, "when", ALWAYS) == ALWAYS else f" where `{rule.when}`"  # type: ignore[attr-defined]
+    if isinstance(rule, Force):
+        return f"sets `{rule.key}={show(rule.value)}`{where}"
+    if isinstance(rule, Fallback):
+        return f"answers `{rule.key}={show(rule.value)}` with `{show(rule.to)}`{where}"
+    if isinstance(rule, Ignored):
+        return f"says that nothing reads `{rule.key}`{where}"
+    if isinstance(rule, Require):
+        return f"forbids `{rule.when}`" if rule.cond == NEVER else f"requires `{rule.cond}`{where}"
+    raise TypeError(f"not a hard rule: {rule!r}")
+
+
+def given(key: str, value: Any, asked: Asked) -> str:
+    """Where a final value comes from, in a few words."""
+    if key in asked.choices:
+        return chosen(key, asked)
+    return fact(key, asked) if key in asked.facts else f"`{key}` is `{show(value)}`"
+
+
+def joined(lines: Iterable[str]) -> str:
+    return "\n".join(lines)

@@ -1,0 +1,184 @@
+"""A rule base, checked and lowered once; requests are solved against it.
+
+`Theory.build` refuses what cannot be meant (see `wellformed` and `specificity`) and decides what no request changes:
+domains, the order of options, which default speaks before which. `Theory.program` holds the clauses; there is one for
+each set of facts that are not known yet, because the rules that read those wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from memcfg.solver.decision import Pending
+from memcfg.solver.expr import UNSET, Option
+from memcfg.solver.lower import Clause, Lit, Lowering, Node, Some, Variables
+from memcfg.solver.rules import Default, Fallback, Force, Ignored, Require, Rule
+from memcfg.solver.specificity import Beats, decision_order, more_specific
+from memcfg.solver.wellformed import check_rules, collect_options, collect_rules, domains, reads
+
+
+class Tag(NamedTuple):
+    """Where a clause comes from. `kind`: you (a choice), fact, rule, default (a rule's proposals), unset (no rule
+    proposes anything). `name`: the option for you, fact and unset, else the rule's id."""
+
+    kind: str
+    name: str
+
+
+Tagged = tuple[Clause, frozenset[Tag]]
+
+
+class Proposal(NamedTuple):
+    """A default of an option in the solver: when, and the bits of its values in order."""
+
+    rule: Default
+    when: Node
+    bits: tuple[int, ...]
+
+
+class Guarded(NamedTuple):
+    """A force or fallback of an option in the solver."""
+
+    rule: Force | Fallback
+    when: Node
+    bit: int
+
+
+class Theory:
+    """A checked rule base. Make it with `Theory.build`."""
+
+    options: Mapping[str, Option]
+    rules: Mapping[str, Rule]
+
+    def __init__(self, options: Mapping[str, Option], rules: Mapping[str, Rule]) -> None:
+        self.options, self.rules = MappingProxyType(options), MappingProxyType(rules)
+        self.variables = Variables(domains(options, rules))
+        self.order = decision_order(rules.values(), self.variables.names)
+        self.nodes: dict[str, Node] = {
+            r.id: self.variables.node(r.when)
+            for r in rules.values()
+            if isinstance(r, (Default, Force, Fallback, Ignored, Require))
+        }
+        self.defaults = _by_key(rules, Default)
+        self.beaten: dict[str, frozenset[str]] = {}
+        for by in self.defaults.values():
+            self.beaten.update(self._specificity(by))
+        self._programs: dict[frozenset[str], Program] = {}
+
+    @classmethod
+    def build(cls, options: Iterable[Option], rules: Iterable[Rule]) -> Theory:
+        """Check and lower a rule base. Raises `RuleError` with the author's file and line."""
+        found, listed = collect_options(options), collect_rules(rules)
+        check_rules(found, listed)
+        return cls(found, listed)
+
+    def _specificity(self, defaults: list[Default]) -> Beats:
+        return more_specific(defaults, self.nodes, self.variables)
+
+    def program(self, pending: frozenset[str] = frozenset()) -> Program:
+        """The clauses while the facts in `pending` are unknown."""
+        if pending not in self._programs:
+            self._programs[pending] = Program(self, pending)
+        return self._programs[pending]
+
+
+def _by_key(rules: Mapping[str, Rule], kind: Any) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for rule in rules.values():
+        if isinstance(rule, kind):
+            found.setdefault(rule.key, []).append(rule)
+    return found
+
+
+class Program:
+    """What a theory comes to in clauses: `hard` always, `support[var]` while nobody chose that option.
+
+    Support clauses say that an option takes a value which its most specific applicable default proposes, unless a force
+    fires, and is unset where no default applies."""
+
+    def __init__(self, theory: Theory, pending: frozenset[str]) -> None:
+        self.theory, self.variables = theory, theory.variables
+        self.rules = {r.id: r for r in theory.rules.values() if not reads(r) & pending}
+        self.waiting = tuple(
+            Pending(fact, tuple(r.id for r in theory.rules.values() if fact in reads(r))) for fact in sorted(pending)
+        )
+        self.order = [self.variables.index[key] for key in theory.order]
+        self.defaults = {key: self._proposals(by) for key, by in _by_key(self.rules, Default).items()}
+        self.forces = self._guarded(Force)
+        self.fallbacks = self._guarded(Fallback)
+        self.ignored: dict[str, list[Ignored]] = _by_key(self.rules, Ignored)
+        lowering = Lowering(self.variables.full)
+        self.hard: list[Tagged] = [(c, frozenset((tag,))) for tag, c in self._hard(lowering)]
+        self.support: dict[int, list[Tagged]] = {
+            var: [(c, frozenset((tag,))) for tag, c in self._support(var, lowering)] for var in sorted(self.order)
+        }
+        self.hard += [(c, frozenset()) for c in lowering.definitions]
+        self.full = lowering.full
+
+    def node(self, rule: Rule) -> Node:
+        return self.theory.nodes[rule.id]
+
+    def _proposals(self, defaults: list[Default]) -> tuple[Proposal, ...]:
+        """Those that speak first come first."""
+        beaten = self.theory.beaten
+        ordered: list[Default] = []
+        left = {d.id: d for d in defaults}
+        while left:
+            first = [d for d in left.values() if not beaten[d.id] & left.keys()]
+            ordered += first
+            for default in first:
+                del left[default.id]
+        return tuple(Proposal(d, self.node(d), self._bits(d)) for d in ordered)
+
+    def _bits(self, default: Default) -> tuple[int, ...]:
+        if default.key not in self.variables.index:  # a setting
+            return ()
+        domain = self.variables.domains[self.variables.index[default.key]]
+        return tuple(domain.bit(v) for v in default.values)
+
+    def _guarded(self, kind: type[Force] | type[Fallback]) -> dict[str, tuple[Guarded, ...]]:
+        found: dict[str, tuple[Guarded, ...]] = {}
+        for key, by in _by_key(self.rules, kind).items():
+            domain = self.variables.domains[self.variables.index[key]]
+            found[key] = tuple(
+                Guarded(r, self.node(r), domain.bit(r.value if isinstance(r, Force) else r.to)) for r in by
+            )
+        return found
+
+    def _hard(self, lowering: Lowering) -> Iterable[tuple[Tag, Clause]]:
+        negate, literal = self.variables.negate, self.variables.literal
+        for rule in self.rules.values():
+            if isinstance(rule, Require):
+                then = self.variables.node(rule.cond)
+            elif isinstance(rule, Force):
+                then = literal(rule.key, (rule.value,))
+            elif isinstance(rule, Fallback):
+                then = negate(literal(rule.key, (rule.value,)))
+            else:
+                continue
+            for clause in lowering.any_of(negate(self.node(rule)), then):
+                yield Tag("rule", rule.id), clause
+
+    def _support(self, var: int, lowering: Lowering) -> Iterable[tuple[Tag, Clause]]:
+        key = self.variables.names[var]
+        if self.theory.options[key].role == "fact":
+            return
+        forced = [g.when for g in self.forces.get(key, ())]
+        proposals = self.defaults.get(key, ())
+        for rule, when, bits in proposals:
+            sooner = [p.when for p in proposals if p.rule.id in self.theory.beaten[rule.id]]
+            values = Lit(var, _union(bits))
+            for clause in lowering.any_of(self.variables.negate(when), *sooner, *forced, values):
+                yield Tag("default", rule.id), clause
+        unset = self.variables.literal(key, (UNSET,))
+        for clause in lowering.clauses(Some((*(p.when for p in proposals), *forced, unset))):
+            yield Tag("unset", key), clause
+
+
+def _union(bits: Iterable[int]) -> int:
+    union = 0
+    for bit in bits:
+        union |= bit
+    return union
