@@ -7,7 +7,7 @@ the option. The model, its gradients and every random stream are left as they we
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -157,7 +157,7 @@ def _probe(run: Run, batch: Batch, length: int = 16) -> Batch:
 
 def _leak(subject: Subject, batch: Batch, *, training: bool) -> tuple[float, float]:
     """The largest move of a hidden state whose own document did not change, and how far it might (both relative)."""
-    vocabulary = subject.run.model.get_input_embeddings().num_embeddings
+    vocabulary: int = subject.run.model.get_input_embeddings().num_embeddings  # type: ignore[operator]
     clean = _hidden(subject, batch, training)
     moved = 0.0
     for parity in (0, 1):
@@ -181,9 +181,9 @@ def _hidden(subject: Subject, batch: Batch, training: bool) -> torch.Tensor:
     """The last hidden states, by the path that training (with gradients) or evaluation takes."""
     run, model, ranks = subject.run, subject.model, ranks_of(subject.accelerator)
     inputs = {**batch.inputs, **run.attention.inputs(batch)}
-    with _mode(model, training), ranks.accumulate(model, False), entered(run.contexts), _same_randomness(run.device):
-        with nullcontext() if training else torch.no_grad():
-            hidden: torch.Tensor = model(**inputs, head_call=lambda head, model, hidden: hidden)
+    surroundings = (ranks.accumulate(model, False), *run.contexts, _same_randomness(run.device))
+    with _mode(model, training), torch.set_grad_enabled(training), entered(surroundings):
+        hidden: torch.Tensor = model(**inputs, head_call=lambda head, model, hidden: hidden)
     return hidden.detach()
 
 

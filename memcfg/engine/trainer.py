@@ -8,7 +8,7 @@ its evaluation loop (`update.mean_loss` does)."""
 from __future__ import annotations
 
 import json
-import os
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,12 @@ class EngineTrainer(Trainer):
     """Trains a `Run`: `training_step` takes a list of micro-batches and calls `gradients`; Trainer clips and steps."""
 
     def __init__(self, run: Run, folder: Path, callbacks: Iterable[Any] = ()) -> None:
-        self.run = run
+        self.run, self.folder = run, folder
         self.meter = Meter()
         self._unread: tuple[int, torch.Tensor] | None = None
+        self._use_cache = getattr(getattr(run.model, "config", None), "use_cache", None)
         super().__init__(
-            model=run.model, args=arguments(run.plan, folder), eval_dataset=run.eval,
-            data_collator=run.collator, processing_class=run.tokenizer,
+            model=run.model, args=arguments(run.plan, folder), eval_dataset=run.eval, processing_class=run.tokenizer,
         )  # fmt: skip
         for unwanted in (PrinterCallback, ProgressCallback):
             self.remove_callback(unwanted)
@@ -153,19 +153,23 @@ class EngineTrainer(Trainer):
     # ------------------------------------------------------------------------------------------------ saving
 
     def save_final(self, target: Path) -> None:
-        """The trained model with its tokenizer, as `from_pretrained` reads it. Whole or not at all."""
+        """The trained model with its tokenizer, as `from_pretrained` reads it. Whole or not at all.
+
+        Trainer switched the cache off for training; whoever generates with the model wants it as it was."""
+        if self._use_cache is not None:
+            self.run.model.config.use_cache = self._use_cache
         with whole(target, main=self.args.should_save) as partial:
             self.save_model(str(partial), _internal_call=True)
             (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle of paths; the plan says it all
 
     def _get_output_dir(self, trial: Any) -> str:
         """While a checkpoint is written: a folder that no reader takes for one."""
-        return os.path.join(self.args.output_dir, PARTIAL)
+        return str(self.folder / PARTIAL)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """A checkpoint, whole or not at all, with the place in the data."""
         self.check_loss()
-        target = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        target = self.folder / f"checkpoint-{self.state.global_step}"
         self.meter.stop()
         with whole(target, main=self.args.should_save) as partial:
             super()._save_checkpoint(model, trial)
@@ -193,7 +197,7 @@ class EngineTrainer(Trainer):
 
     def check_loss(self) -> None:
         """Raises `RunError` if the last step's loss is not finite."""
-        if self._unread is not None and not bool(torch.isfinite(self._unread[1])):
+        if self._unread is not None and not math.isfinite(float(self._unread[1])):
             step, loss = self._unread
             fix = "a lower `run.learning_rate`, a longer `run.warmup_steps` or another `model.dtype` may help"
             raise RunError(Problem(f"the loss of step {step} is {float(loss)}", key="run.learning_rate", fix=fix))
