@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from memcfg.batch import Head, HeadCall
 
 _HEAD, _REPLACED, _OURS = "_memcfg_head", "_memcfg_replaced_forward", "_memcfg_takes_head"
+_USUAL = ("model", "transformer", "backbone")
+"""Where backbones lie in models whose `base_model_prefix` does not say it."""
 
 
 def attach_head(model: torch.nn.Module, head: Head) -> None:
@@ -63,13 +65,14 @@ def causal_model(model: torch.nn.Module) -> torch.nn.Module:
 
 def backbone_of(model: torch.nn.Module) -> torch.nn.Module:
     """The part of a causal language model that ends in the last hidden states."""
-    prefix = getattr(model, "base_model_prefix", "")
-    backbone = getattr(model, prefix, None) if prefix else None
-    if not isinstance(backbone, torch.nn.Module) or backbone is model:
-        raise RunError(
-            f"`{type(model).__name__}` has no backbone that a head can follow; it is no causal language model of Transformers"
-        )
-    return backbone
+    return getattr(model, _backbone_name(model))
+
+
+def _backbone_name(model: torch.nn.Module) -> str:
+    for name in (getattr(model, "base_model_prefix", ""), *_USUAL):
+        if name and isinstance(model._modules.get(name), torch.nn.Module):
+            return str(name)
+    raise RunError(f"`{type(model).__name__}` is no causal language model of Transformers: no backbone is found in it")
 
 
 def model_logits(model: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
@@ -77,14 +80,14 @@ def model_logits(model: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
 
     Its own forward runs with the backbone's result handed in, so that no architecture has to be known."""
     inner = causal_model(model)
-    prefix = inner.base_model_prefix
-    backbone = inner._modules[prefix]
+    name = _backbone_name(inner)
+    backbone = inner._modules[name]
     tokens = torch.zeros(hidden.shape[:-1], dtype=torch.long, device=hidden.device)
-    inner._modules[prefix] = _Handed(hidden)
+    inner._modules[name] = _Handed(hidden)
     try:
         return _own_forward(inner)(input_ids=tokens, use_cache=False).logits
     finally:
-        inner._modules[prefix] = backbone
+        inner._modules[name] = backbone
 
 
 class _Result(tuple):
@@ -104,6 +107,11 @@ class _Handed(torch.nn.Module):
         super().__init__()
         self._result = _Result((hidden,))
         self._result.last_hidden_state = hidden
+
+    @property
+    def decoder(self) -> _Handed:
+        """Some models call the decoder that lies inside their backbone."""
+        return self
 
     def forward(self, *_: Any, **__: Any) -> _Result:
         return self._result

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memcfg.batch import Attention, Batch
 
 
-@dataclass(frozen=True)
+@dataclass
 class MaskedAttention:
     """`sdpa` or `eager`. Where documents share a row, Transformers keeps them apart by itself as long as it gets position
     ids that restart and neither a 2-D mask nor a cache; `own_masks` is for models that do not look at position ids."""
@@ -57,8 +57,8 @@ def memcfg_attention(plan: Plan, model: torch.nn.Module) -> Attention:
 @hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
     """The attention that the model's configuration is set to, which is what its layers look up at every forward."""
-    model = causal_model(run.model)
-    effective = getattr(model.config.get_text_config(), "_attn_implementation", None)  # type: ignore[union-attr]
+    model: Any = causal_model(run.model)
+    effective = getattr(model.config.get_text_config(), "_attn_implementation", None)
     found.append(
         Effective("attention.implementation", effective, f"what the layers of `{type(model).__name__}` look up")
     )

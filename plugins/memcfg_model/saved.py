@@ -40,7 +40,8 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
             with torch.device("meta"):
                 return AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=remote)
         check_weights(Path(path))
-        return AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=remote).to(device)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=remote)
+        return loaded.to(device)
 
 
 def located(path: str) -> str:

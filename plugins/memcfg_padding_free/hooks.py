@@ -56,7 +56,7 @@ def first_fit(lengths: list[int]) -> list[list[int]]:
     return bins
 
 
-LAYOUTS = {"rows": RowsLayout, "flat": FlatLayout}
+LAYOUTS: dict[str, type[RowsLayout] | type[FlatLayout]] = {"rows": RowsLayout, "flat": FlatLayout}
 
 
 @hookimpl
