@@ -1,6 +1,6 @@
 """Losses over supervised tokens, and the head that computes them without a tensor of tokens x vocabulary."""
 
-from memcfg import Default, Enum, Forbid, Ignored, Plugin, Setting, key
+from memcfg import Default, Enum, Forbid, Ignored, Plugin, Setting, key, only_when
 
 type_ = Enum(
     "loss.type",
@@ -55,6 +55,7 @@ plugin = Plugin(
             id="loss.chunk.whole",
             because="the kernel `full` builds the logits at once, not in chunks",
         ),
+        *only_when(key("trainer.name") == "sft", type_, because="other trainers bring a loss of their own"),
     ],
     provides={"loss.type": ("chunked_nll", "nll", "dft"), "loss.kernel": ("torch", "full")},
     groups={"loss": "loss of each supervised token"},

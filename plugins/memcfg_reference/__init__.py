@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Enum, Forbid, Ignored, Plugin, Setting, key, only_when
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from memcfg import Bool, Check, Default, Enum, Forbid, Ignored, Plugin, Setting, key, only_when
 
 trainer = key("trainer.name")
 compares = trainer.isin("dpo", "kto", "grpo", "rloo", "online_dpo")
@@ -32,6 +35,14 @@ mixup = Setting(
 steps = Setting(
     "reference.sync_steps", int, default=512, minimum=1, unit="steps", doc="steps between two moves of the reference"
 )
+
+
+def _compared(name: str) -> Callable[[Mapping[str, Any]], str | None]:
+    def test(values: Mapping[str, Any]) -> str | None:
+        return f"`{name}=0.0` compares with no reference, so none can follow the policy" if values[name] == 0 else None
+
+    return test
+
 
 plugin = Plugin(
     name="reference",
@@ -66,6 +77,14 @@ plugin = Plugin(
             sync.on & (mode == "precompute"), id="reference.sync.precompute",
             because="log-probabilities computed before training belong to a reference that stays where it is",
             suggest=["reference.mode=live", "reference.sync=false"],
+        ),
+        Check(
+            ["grpo.beta"], _compared("grpo.beta"), when=(trainer == "grpo") & sync.on, id="reference.sync.beta",
+            because="without a KL penalty there is no reference",
+        ),
+        Check(
+            ["rloo.beta"], _compared("rloo.beta"), when=(trainer == "rloo") & sync.on, id="reference.sync.beta_rloo",
+            because="without a KL penalty there is no reference",
         ),
         Ignored(
             path, when=mode == "adapter", id="reference.path.adapter",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Default, Plugin, Setting, key
+from memcfg import Default, Plugin, Setting, key, only_when
 
 trainer = key("trainer.name")
 completion_only = Setting(
@@ -23,6 +23,7 @@ plugin = Plugin(
             completion_only, None, id="sft.completion_only.default",
             because="the data shows whether it has completions",
         ),
+        *only_when(trainer == "sft", completion_only, because="only `trainer=sft` reads it"),
     ],
     provides={"trainer.name": ("sft",)},
     groups={"trainer": "what is trained, on which objective"},
