@@ -47,7 +47,7 @@ def assemble(plugins: Sequence[Installed], tolerant: bool = False) -> Assembly:
 
 
 def _expendable(plugin: Installed, tolerant: bool) -> bool:
-    return plugin.name != "core" if tolerant else not plugin.first_party
+    return not (plugin.first_party and (plugin.name == "core" or not tolerant))
 
 
 def _theory(good: Sequence[Installed]) -> Theory:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, Literal
 
 from memcfg.errors import PluginError
@@ -49,6 +51,9 @@ class Installed:
         return replace(self, status="broken", error=error, trace=trace)
 
 
+_BENEATH: Final = ("<frozen importlib", str(Path(importlib.__file__).parent), str(Path(__file__).parent))
+
+
 def described(installed: Installed) -> str:
     """How messages name a plugin."""
     origin = f"{installed.distribution} {installed.version}".rstrip()
@@ -63,10 +68,5 @@ def failure(installed: Installed) -> PluginError:
 def own_trace(error: BaseException) -> str:
     """The traceback without the frames of the import system and of memcfg's registry: what its author needs to see."""
     parts = traceback.TracebackException.from_exception(error)
-    frames = [f for f in parts.stack if not f.filename.startswith("<frozen importlib") and not _ours(f.filename)]
-    parts.stack = traceback.StackSummary.from_list(frames)
+    parts.stack = traceback.StackSummary.from_list([f for f in parts.stack if not f.filename.startswith(_BENEATH)])
     return "".join(parts.format())
-
-
-def _ours(filename: str) -> bool:
-    return filename.startswith(__file__.rpartition("installed.py")[0]) or filename.endswith("importlib/__init__.py")

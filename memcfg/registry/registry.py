@@ -45,17 +45,14 @@ def _remembered(discover: bool, strict: bool | None, environment: tuple[str | No
 def _load(discover: bool, extra: Sequence[Plugin], strict: bool | None) -> Registry:
     plugins = installed(extra, discover)
     _raise_broken(plugins, strict)
-    assembly = assemble(plugins, tolerant=strict is False or (_TRANSITION and not strict))
+    assembly = assemble(plugins, tolerant=strict is False)
     _raise_broken(assembly.plugins, strict)
     return Registry(assembly)
 
 
-_TRANSITION = True  # while memcfg's own plugins are still being written, theirs are recorded too
-
-
 def _raise_broken(plugins: Sequence[Installed], strict: bool | None) -> None:
     for plugin in plugins:
-        if plugin.status == "broken" and (strict or (strict is None and plugin.first_party and not _TRANSITION)):
+        if plugin.status == "broken" and (strict or (strict is None and plugin.first_party)):
             raise failure(plugin)
 
 

@@ -29,7 +29,7 @@ FACTS = {"device.type": "cpu", "device.capability": 0, "world.size": 1}
 
 def host() -> Plugin:
     """Owns an open menu of its own and one that others fill."""
-    kind = Enum("loss.type", ("nll",), open=True, doc="which loss")
+    kind = Enum("loss.type", ("nll", "dft"), open=True, doc="which loss")
     colour = Enum("paint.colour", ("red", "blue"), doc="closed")
     fast = Bool("host.fast", doc="be quick")
     return Plugin(
@@ -61,7 +61,7 @@ def errors(*plugins: Plugin) -> dict[str, str]:
 
 def test_a_provided_value_is_on_the_menu_and_has_its_provider():
     both = registry(host(), focal())
-    assert both.options["loss.type"].values == ("nll", "focal")
+    assert both.options["loss.type"].values == ("nll", "dft", "focal")
     assert both.providers({"loss.type": "focal"}) == {"loss.type": "focal"}
     assert both.providers({"loss.type": "nll"}) == {"loss.type": "host"}
     assert both.providers({"loss.type": UNSET}) == {}
@@ -162,7 +162,7 @@ def test_a_third_party_that_does_not_fit_is_left_out(plugin, message):
     assembly = assemble(plugins)
     assert [p.status for p in assembly.plugins] == ["ok", "ok", "broken"]
     assert message in assembly.plugins[2].error
-    assert assembly.theory.options["loss.type"].values == ("nll",)
+    assert assembly.theory.options["loss.type"].values == ("nll", "dft")
     assert not [k for k in assembly.theory.options if k.startswith("focal.")]
 
 
