@@ -73,7 +73,7 @@ def prepare(
 
 
 def _request(tree: Tree, normalised: Normalised, registry: Registry) -> Request:
-    config, layers = _composed(tree, normalised)
+    config, layers = composed(tree, normalised)
     values = _found(config, tree.vocabulary)
     choices, assumed = _choices(values, layers, tree.vocabulary)
     facts = probe(registry, {key: choice.value for key, choice in choices.items()}, skip=assumed)
@@ -81,7 +81,7 @@ def _request(tree: Tree, normalised: Normalised, registry: Registry) -> Request:
     return Request(choices=choices, facts={**facts, **assumed}, assumed=tuple(assumed), notes=notes)
 
 
-def _composed(tree: Tree, normalised: Normalised) -> tuple[DictConfig, list[Layer]]:
+def composed(tree: Tree, normalised: Normalised) -> tuple[DictConfig, list[Layer]]:
     """Hydra's composition, checked: all faults of the command line and of the files are raised together."""
     problems = [*normalised.problems, *_unread(normalised)]
     try:

@@ -1,0 +1,157 @@
+"""The program `memcfg`, also `python -m memcfg`.
+
+Exit codes: 0 done, 1 the run could not go on, 2 the request could not be resolved, 130 interrupted, 141 the reader of
+the output went away. Errors that memcfg explains are printed without a traceback; `MEMCFG_DEBUG=1` shows it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+from memcfg.commands import COMMANDS, LATER
+from memcfg.commands.arguments import Arguments, read
+from memcfg.compose.spelling import nearest
+from memcfg.errors import MemcfgError, Problem, RequestError
+from memcfg.report.console import Terminal
+
+INTERRUPTED: Final = 130
+NO_READER: Final = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    terminal = Terminal()
+    try:
+        code = _run(words, terminal)
+        sys.stdout.flush()
+        return code
+    except MemcfgError as error:
+        _debug()
+        from memcfg.report.errors import error_text
+
+        terminal.fail(error_text(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        _debug()
+        terminal.fail("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _close_stdout()
+        return NO_READER
+    except Exception as error:
+        _debug()
+        terminal.fail(_unexpected(error))
+        return 1
+
+
+def _run(words: list[str], terminal: Terminal) -> int:
+    arguments = read(words, raw=_raw_commands(words))
+    terminal.quiet = arguments.has("quiet")
+    terminal.color = terminal.color and not arguments.has("no_color")
+    if arguments.has("version"):
+        return _version(terminal)
+    if arguments.has("help"):
+        return _help(arguments, terminal)
+    return _dispatch(arguments, terminal)
+
+
+def _dispatch(arguments: Arguments, terminal: Terminal) -> int:
+    """Hand over to the module that answers."""
+    from memcfg.commands.hydra import FLAGS
+
+    name = arguments.name
+    if any(arguments.has(flag) for flag in FLAGS):
+        return _command("hydra", arguments, terminal)
+    if name in COMMANDS:
+        return _command("sweep" if name == "train" and _sweeps(arguments) else name, arguments, terminal)
+    return _plugin_command(name, arguments)
+
+
+def _sweeps(arguments: Arguments) -> bool:
+    return arguments.has("multirun") or "hydra.mode=MULTIRUN" in arguments.rest
+
+
+def _command(module: str, arguments: Arguments, terminal: Terminal) -> int:
+    return int(importlib.import_module(f"memcfg.commands.{module}").main(arguments, terminal))
+
+
+def _raw_commands(words: Sequence[str]) -> tuple[str, ...]:
+    """Commands of plugins, which read what follows them themselves; looked up only where some unknown word leads."""
+    from memcfg.commands.arguments import SWITCHES
+
+    first = next((word for word in words if word not in SWITCHES), "")
+    if not first or "=" in first or first in COMMANDS or first in LATER or not first[0].isalpha():
+        return ()
+    from memcfg.registry import load
+
+    return tuple(load(strict=False).commands())
+
+
+def _plugin_command(name: str, arguments: Arguments) -> int:
+    """Run a plugin's command. Raises `RequestError` where there is none of that name."""
+    if name in LATER:
+        raise RequestError(_not_yet(name))
+    from memcfg.registry import load
+
+    commands = load().commands()
+    if name not in commands:
+        raise RequestError(_no_command(name, tuple(commands)))
+    module, _, function = commands[name].partition(":")
+    from memcfg.commands.train import calm_openmp
+    from memcfg.core.facts import device_type
+
+    calm_openmp(device_type({}))
+    return int(getattr(importlib.import_module(module), function)(arguments.rest) or 0)
+
+
+def _not_yet(name: str) -> Problem:
+    available = ", ".join(f"`{command}`" for command in COMMANDS)
+    return Problem(f"not available in this version ({LATER[name]})", key=name, fix=f"commands are {available}")
+
+
+def _no_command(name: str, more: tuple[str, ...]) -> Problem:
+    known = (*COMMANDS, *more)
+    fix = f"commands are {', '.join(f'`{command}`' for command in known)}; an override is written `{name}=...`"
+    return Problem("no such command", key=name, nearest=nearest(name, (*known, *LATER)), fix=fix)
+
+
+def _version(terminal: Terminal) -> int:
+    from memcfg import __version__
+
+    terminal.show(f"memcfg {__version__}")
+    return 0
+
+
+def _help(arguments: Arguments, terminal: Terminal) -> int:
+    from memcfg.commands.help import page
+    from memcfg.registry import load
+
+    terminal.show(page(load(strict=False), arguments.config_dir))
+    return 0
+
+
+def _debug() -> None:
+    if os.environ.get("MEMCFG_DEBUG") == "1":
+        traceback.print_exc()
+
+
+def _unexpected(error: Exception) -> str:
+    """A fault of memcfg or of a plugin: where it happened, and how to see all of it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    text = f"error: unexpected {type(error).__name__}: {error}\n  at {frame.filename}:{frame.lineno}"
+    return f"{text}\n  this is a fault of memcfg or of a plugin; `MEMCFG_DEBUG=1` shows the traceback"
+
+
+def _close_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush does not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""The commands of `memcfg`, one module each. Each has `main(arguments, terminal) -> exit code`.
+
+Modules are imported when their command is called, so that no command pays for another's imports.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TRAIN: Final = "train"
+"""What runs when no command is named."""
+
+COMMANDS: Final = {
+    "train": "compile the request and train (what happens without a command)",
+    "resolve": "compile only: print the plan and the reason for every value",
+    "run": "train a plan that was resolved before: `run RUN/resolved.yaml`",
+    "plugins": "list what is installed and what each plugin contributes",
+}
+
+LATER: Final = {
+    "plan": "which techniques fit a memory budget",
+    "predict": "the peak memory of a run",
+    "check": "the canaries of a run, without training",
+    "lint": "faults in the rules of installed plugins",
+    "why-not": "why an option cannot have a value",
+    "explain": "how one value was decided",
+}
+"""Commands that are promised and not there yet."""

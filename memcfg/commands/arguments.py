@@ -1,0 +1,117 @@
+"""What is on the command line: flags, a command, and the rest.
+
+Hydra's own flags keep their meaning. A word without `=` in front is a command; everything else is an override (or, for
+`run`, a file), in the order in which it was typed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from memcfg.commands import TRAIN
+from memcfg.compose.spelling import nearest
+from memcfg.errors import Problem, RequestError
+
+SWITCHES: Final = {
+    "--help": "help", "-h": "help", "--version": "version", "--json": "json", "--yaml": "yaml", "--all": "all",
+    "--quiet": "quiet", "-q": "quiet", "--no-color": "no_color", "--multirun": "multirun", "-m": "multirun",
+    "--resolve": "resolve", "--hydra-help": "hydra_help", "--shell-completion": "shell_completion",
+    "-sc": "shell_completion", "--run": "run", "-r": "run", "--local": "local",
+}  # fmt: skip
+VALUED: Final = {
+    "--cfg": "cfg", "-c": "cfg", "--package": "package", "-p": "package", "--info": "info", "-i": "info",
+    "--config-dir": "config_dir", "-cd": "config_dir",
+}  # fmt: skip
+REFUSED: Final = {
+    "--config-name": "the primary config is generated from what is installed",
+    "-cn": "the primary config is generated from what is installed",
+    "--config-path": "the primary config is generated from what is installed",
+    "-cp": "the primary config is generated from what is installed",
+    "--experimental-rerun": "a run is repeated from its plan",
+}
+INSTEAD: Final = {
+    "--experimental-rerun": "write `memcfg run RUN/resolved.yaml`",
+    "": "store choices in `FOLDER/experiment/NAME.yaml` and write `--config-dir FOLDER experiment=NAME`",
+}
+MENUS: Final = {
+    "cfg": ("job", "hydra", "all"),
+    "info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
+}
+_COMMAND = re.compile(r"^[A-Za-z][\w-]*$")
+
+
+@dataclass
+class Arguments:
+    """`flags` holds the switches that were given; `rest` the overrides, or a command's own words."""
+
+    command: str | None = None
+    rest: list[str] = field(default_factory=list)
+    flags: set[str] = field(default_factory=set)
+    values: dict[str, str] = field(default_factory=dict)
+
+    def has(self, flag: str) -> bool:
+        return flag in self.flags or flag in self.values
+
+    @property
+    def name(self) -> str:
+        return self.command or TRAIN
+
+    @property
+    def config_dir(self) -> str | None:
+        return self.values.get("config_dir")
+
+    def refuse_flags(self, *accepted: str) -> None:
+        """Raise `RequestError` for a flag that this command does not read."""
+        common = {"quiet", "no_color", "config_dir", "run", "local"}
+        stray = sorted((self.flags | set(self.values)) - common - set(accepted))
+        if stray:
+            names = {name: said for said, name in (*SWITCHES.items(), *VALUED.items()) if said.startswith("--")}
+            raise RequestError(*(Problem(f"`{self.name}` does not read this flag", key=names[flag]) for flag in stray))
+
+
+def read(argv: Sequence[str], raw: Sequence[str] = ()) -> Arguments:
+    """Read the command line. What follows a command in `raw` is left to it. Raises `RequestError` for unknown flags."""
+    found = Arguments()
+    words = iter(list(argv))
+    for word in words:
+        if word.startswith("-") and word != "-":
+            words = _flag(word, words, found)
+        elif found.command is None and not found.rest and _COMMAND.match(word):
+            found.command = word
+            if word in raw:
+                found.rest.extend(words)
+        else:
+            found.rest.append(word)
+    return found
+
+
+def _flag(word: str, words: Iterator[str], found: Arguments) -> Iterator[str]:
+    name, given, value = word.partition("=")
+    if name in SWITCHES and not given:
+        found.flags.add(SWITCHES[name])
+    elif name in VALUED:
+        return _valued(name, value if given else None, words, found)
+    elif name in REFUSED:
+        raise RequestError(Problem(REFUSED[name], key=name, fix=INSTEAD.get(name, INSTEAD[""])))
+    else:
+        known = [flag for flag in (*SWITCHES, *VALUED) if flag.startswith("--")]
+        raise RequestError(Problem("no such flag", key=word, nearest=nearest(name, known)))
+    return words
+
+
+def _valued(name: str, value: str | None, words: Iterator[str], found: Arguments) -> Iterator[str]:
+    flag, rest = VALUED[name], list(words)
+    if value is None and rest and not (flag == "info" and rest[0] not in MENUS["info"]):
+        value, rest = rest[0], rest[1:]
+    if value is None and flag == "info":
+        value = "all"
+    if value is None:
+        raise RequestError(Problem("needs a value", key=name))
+    menu = MENUS.get(flag, ())
+    if menu and value not in menu:
+        raise RequestError(Problem(f"takes one of {', '.join(menu)}, not `{value}`", key=name))
+    found.values[flag] = value
+    return iter(rest)

@@ -1,0 +1,100 @@
+"""`memcfg --help`: one page, made without Hydra so that it is there at once."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memcfg.commands import COMMANDS
+from memcfg.files import conf_root
+from memcfg.report.words import WIDTH, wrapped
+
+if TYPE_CHECKING:
+    from memcfg.registry import Registry
+
+USAGE = """\
+memcfg compiles a description of a fine-tuning run into one plan, says why every
+value is what it is, refuses impossible combinations, and trains.
+
+usage: memcfg [COMMAND] [FLAGS] [OVERRIDES]    (or: python -m memcfg ...)
+"""
+
+EXAMPLES = """\
+examples
+  memcfg packing=bfd_split                  compile and train
+  memcfg resolve packing=bfd_split          the plan and every reason, in a second
+  memcfg -m packing=bfd,bfd_split,wrapped   one run for each; the impossible refused
+  memcfg experiment=NAME --config-dir DIR   choices stored in DIR/experiment/NAME.yaml
+  memcfg run runs/TIME/resolved.yaml        repeat a run
+"""
+
+OVERRIDES = """\
+overrides
+  GROUP=NAME      choose a technique (`+GROUP=NAME` means the same)
+  KEY=VALUE       set one option, as in `truncation.max_length=512`
+  GROUP=none      switch a technique off (also `GROUP=null`, `~GROUP`)
+  ~KEY            unset an option that a file or an earlier word set
+  budget=24gib    memory that the run may use
+  assume.device=h100   resolve for a device that is not here
+"""
+
+FLAGS = {
+    "--all": "resolve: every option, not only what was decided",
+    "--json, --yaml": "resolve, plugins: the whole result for programs",
+    "-m, --multirun": "a sweep: one run for each combination of values",
+    "--config-dir DIR": "a folder with more groups, files and experiments",
+    "--cfg job|hydra|all": "print the composed config instead of running",
+    "--info WHAT": "how Hydra composes: defaults, searchpath, plugins ...",
+    "--hydra-help": "Hydra's own help and groups",
+    "--shell-completion": "`memcfg -sc install=bash`",
+    "-q, --quiet": "results and errors only",
+    "--no-color": "as the environment variable NO_COLOR",
+    "--version": "print the version",
+}
+
+
+def page(registry: Registry, config_dir: str | None = None) -> str:
+    """The whole help page."""
+    groups = group_names([*_folders(registry.conf_paths()), *([Path(config_dir)] if config_dir else [])])
+    commands = {**COMMANDS, **{name: f"from a plugin ({target})" for name, target in registry.commands().items()}}
+    parts = [USAGE, _table("commands", commands), OVERRIDES, _groups(groups, registry.groups())]
+    return "\n".join([*parts, _table("flags", FLAGS), EXAMPLES]).rstrip()
+
+
+def group_names(folders: Iterable[Path]) -> dict[str, list[str]]:
+    """Config group -> its names, over first-party and other folders."""
+    found: dict[str, set[str]] = {}
+    for folder in (conf_root(), *folders):
+        for file in folder.glob("*/*.yaml"):
+            found.setdefault(file.parent.name, set()).add(file.stem)
+    return {group: sorted(names) for group, names in sorted(found.items())}
+
+
+def _folders(paths: Iterable[str]) -> Iterator[Path]:
+    """The folders of plugins' search paths. Their packages are only looked up; a package's own parent is imported."""
+    for path in paths:
+        scheme, _, rest = path.partition("://")
+        if scheme == "file" or not rest:
+            yield Path(rest or path)
+        elif scheme == "pkg":
+            spec = importlib.util.find_spec(rest.replace("/", "."))
+            yield from map(Path, (spec.submodule_search_locations if spec else None) or ())
+
+
+def _groups(groups: Mapping[str, list[str]], docs: Mapping[str, str]) -> str:
+    lines = ["groups"]
+    width = max(map(len, groups), default=0) + 2
+    for group, names in groups.items():
+        doc = f"{docs[group]}: " if docs.get(group) else ""
+        lines += wrapped(f"{doc}{', '.join(names)}", " " * (width + 2), first=f"  {group:<{width}}")
+    return "\n".join(lines) + "\n"
+
+
+def _table(title: str, rows: Mapping[str, str]) -> str:
+    width = min(max(map(len, rows), default=0) + 2, WIDTH // 3)
+    lines = [
+        line for name, text in rows.items() for line in wrapped(text, " " * (width + 2), first=f"  {name:<{width}}")
+    ]
+    return "\n".join([title, *lines]) + "\n"

@@ -1,0 +1,74 @@
+"""`memcfg run RUN/resolved.yaml`: train a plan again, without resolving anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memcfg.commands.arguments import Arguments
+from memcfg.commands.train import PLAN_FILE, execute, refuse_assumed
+from memcfg.errors import Problem, RequestError, RunError
+from memcfg.report.console import Terminal
+from memcfg.report.words import of
+from memcfg.solver.expr import UNSET, same
+
+if TYPE_CHECKING:
+    from memcfg.plan import Plan
+    from memcfg.registry import Registry
+
+
+def main(arguments: Arguments, terminal: Terminal) -> int:
+    """Train the plan in a new folder. Refuses any override but `run.dir`, and a host for which it was not made."""
+    arguments.refuse_flags()
+    file, run_dir = _read(arguments.rest)
+    from memcfg.compose.request import installed
+    from memcfg.planfile import load
+
+    plan = load(file)
+    registry = installed()
+    refuse_assumed(plan)
+    refuse_other_host(plan, registry)
+    from memcfg.commands.train import fresh
+
+    execute(_placed(plan, run_dir), registry, terminal, run_dir=Path(run_dir) if run_dir else fresh(Path("runs")))
+    return 0
+
+
+def _read(words: list[str]) -> tuple[Path, str | None]:
+    """The plan's file and the new folder. Raises `RequestError` for anything else."""
+    files = [word for word in words if "=" not in word and not word.startswith("~")]
+    others = [word for word in words if word not in files and not word.startswith("run.dir=")]
+    if others:
+        fix = "a plan is run as it was resolved; resolve anew to change it"
+        raise RequestError(*(Problem("`run` takes no override but `run.dir`", key=word, fix=fix) for word in others))
+    if len(files) != 1:
+        raise RequestError(Problem("`run` takes one plan", fix="write `memcfg run RUN/resolved.yaml`"))
+    file = Path(files[0])
+    stated = [word.partition("=")[2] for word in words if word.startswith("run.dir=")]
+    return (file / PLAN_FILE if file.is_dir() else file), (stated[-1] if stated else None)
+
+
+def refuse_other_host(plan: Plan, registry: Registry) -> None:
+    """Raise `RunError` where a fact that some rule read is another here: the plan might be another, too."""
+    from memcfg.compose.facts import probe
+
+    values = {key: decision.value for key, decision in plan.decisions.items() if decision.value is not UNSET}
+    here = probe(registry, values)
+    read = [fact for fact in plan.fact_reads if fact in here and not same(here[fact], plan.get(fact))]
+    if read:
+        raise RunError(*(_differs(fact, plan.get(fact), here[fact]) for fact in read))
+
+
+def _differs(fact: str, then: Any, now: Any) -> Problem:
+    text = f"the plan was made where this is `{of(fact, then)}`, and here it is `{of(fact, now)}`"
+    return Problem(text, key=fact, fix="resolve the request again on this host")
+
+
+def _placed(plan: Plan, run_dir: str | None) -> Plan:
+    """The plan with its new folder in it, so that the new run's file says where it lies."""
+    from dataclasses import replace
+
+    if "run.dir" not in plan.decisions:
+        return plan
+    decision = replace(plan.decisions["run.dir"], value=run_dir, requested=run_dir if run_dir else UNSET)
+    return replace(plan, decisions={**plan.decisions, "run.dir": decision})

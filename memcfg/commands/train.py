@@ -1,0 +1,123 @@
+"""`memcfg`: compile and train."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memcfg.commands.arguments import Arguments
+from memcfg.errors import Problem, RequestError, RunError
+from memcfg.files import reason
+from memcfg.report.console import Terminal
+
+if TYPE_CHECKING:
+    from memcfg.plan import Plan
+    from memcfg.registry import Registry
+
+PLAN_FILE = "resolved.yaml"
+
+
+def main(arguments: Arguments, terminal: Terminal) -> int:
+    """Resolve, say what was decided, train, say how it went."""
+    arguments.refuse_flags()
+    from memcfg.compose import resolve
+    from memcfg.compose.request import installed
+    from memcfg.report.plan import show_plan
+
+    registry = installed()
+    plan = resolve(arguments.rest, registry=registry, config_dir=arguments.config_dir)
+    refuse_assumed(plan)
+    terminal.show(*show_plan(plan), "")
+    execute(plan, registry, terminal)
+    return 0
+
+
+def execute(plan: Plan, registry: Registry, terminal: Terminal, run_dir: Path | None = None) -> dict[str, Any]:
+    """Train a plan in its folder (or in `run_dir`) and print the summary. Returns the engine's report as plain data.
+
+    Until the first step nothing is left behind by a failure: a folder that holds a plan and no run would look like one."""
+    from memcfg.planfile import save
+    from memcfg.report.progress import TrainingTalk
+    from memcfg.report.summary import header, summary
+
+    hooks = registry.hooks(plan)
+    folder, made = make_folder(run_dir or _wanted(plan))
+    terminal.say(header(plan.device, str(folder)))
+    try:
+        save(plan, folder / PLAN_FILE)
+        calm_openmp(plan.device)
+        from memcfg.engine.execute import train
+
+        report = train(plan, hooks, folder, reporter=TrainingTalk(terminal)).to_dict()
+    except BaseException:
+        _clear(folder, made)
+        raise
+    terminal.show("", summary(report))
+    return report
+
+
+def refuse_assumed(plan: Plan) -> None:
+    """Raise `RequestError` for a plan that was made for another host than this."""
+    if plan.assumed:
+        fix = "leave `assume.` out to train, or use `memcfg resolve` to look at the plan"
+        said = tuple(f"assume.{fact}" for fact in plan.assumed)
+        raise RequestError(*(Problem("an assumed fact is for planning; training needs the real one", key=s, fix=fix) for s in said))  # fmt: skip
+
+
+def calm_openmp(device: str) -> None:
+    """Let idle OpenMP threads sleep where the CPU does the work: torch's spin, and a busy neighbour then costs fifty
+    times the step. Must come before torch is loaded."""
+    if device == "cpu":
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+# ----------------------------------------------------------------------------------------------------------- folders
+
+
+def _wanted(plan: Plan) -> Path | None:
+    stated = plan.get("run.dir")
+    return Path(stated) if stated else None
+
+
+def make_folder(stated: Path | None) -> tuple[Path, bool]:
+    """The folder of a run, made and tried for writing, and whether it is new.
+
+    Raises `RunError` where it cannot be used, or already holds a run."""
+    try:
+        folder = stated if stated is not None else fresh(Path("runs"))
+        made = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(_unusable(stated or Path("runs"), reason(error))) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise RunError(_unusable(folder, "it may not be written to"))
+    if (folder / PLAN_FILE).exists():
+        raise RunError(Problem(f"`{folder}` already holds a run", key="run.dir", fix="choose another `run.dir`"))
+    return folder, made
+
+
+def fresh(parent: Path) -> Path:
+    """A folder named by the time, made here and now so that no other run can take it."""
+    parent.mkdir(parents=True, exist_ok=True)
+    stem = time.strftime("%Y-%m-%d_%H-%M-%S")
+    for name in (stem, *(f"{stem}_{number}" for number in range(2, 10_000))):
+        try:
+            (parent / name).mkdir()
+        except FileExistsError:
+            continue
+        return parent / name
+    raise FileExistsError(f"{parent / stem} and all its suffixes are taken")
+
+
+def _unusable(folder: Path, text: str) -> Problem:
+    return Problem(f"cannot use `{folder}`: {text}", key="run.dir", fix="choose a `run.dir` that you may write")
+
+
+def _clear(folder: Path, made: bool) -> None:
+    """Take a plan away that never became a run, and the folder if it was made for it."""
+    if [path.name for path in folder.iterdir()] == [PLAN_FILE]:
+        (folder / PLAN_FILE).unlink()
+        if made:
+            folder.rmdir()

@@ -1,0 +1,63 @@
+"""Where text goes: results to stdout, talk and errors to stderr, colour only for a terminal that wants it.
+
+rich is imported on first use of a console, so that `--json` and `--help` never pay for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from memcfg.report.words import WIDTH
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Terminal:
+    """`quiet` silences talk; results and errors are always printed. Colour obeys `NO_COLOR` as well as `color`."""
+
+    def __init__(self, *, quiet: bool = False, color: bool = True) -> None:
+        self.quiet = quiet
+        self.color = color and not os.environ.get("NO_COLOR")
+
+    def show(self, *things: Any) -> None:
+        """Print a result."""
+        self._print(self.out, sys.stdout, things)
+
+    def say(self, *things: Any) -> None:
+        """Print talk: what is going on, not what was asked for."""
+        if not self.quiet:
+            self._print(self.err, sys.stderr, things)
+
+    def fail(self, text: str) -> None:
+        """Print an error, its first word in red where there is colour. Lines are kept: they may be commands to paste."""
+        if self.color and sys.stderr.isatty():
+            text = text.replace("error:", "\033[1;31merror:\033[0m", 1)
+        print(text, file=sys.stderr)
+
+    @cached_property
+    def out(self) -> Console:
+        return self._console(stderr=False)
+
+    @cached_property
+    def err(self) -> Console:
+        return self._console(stderr=True)
+
+    def _console(self, stderr: bool) -> Console:
+        from rich.console import Console
+
+        console = Console(stderr=stderr, no_color=not self.color, highlight=False, markup=False, emoji=False)
+        console.width = min(WIDTH, console.width)
+        return console
+
+    @staticmethod
+    def _print(console: Console, stream: Any, things: tuple[Any, ...]) -> None:
+        for thing in things:
+            if isinstance(thing, str):
+                print(thing, file=stream)
+            else:
+                console.print(thing)
+        stream.flush()

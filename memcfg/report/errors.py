@@ -1,0 +1,75 @@
+"""Errors as text: what is wrong, one cause a line, then what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from memcfg.errors import Conflict, ConflictError, MemcfgError, Note, PluginError, Problem
+from memcfg.report.words import listed, wrapped
+
+
+def error_text(error: MemcfgError) -> str:
+    """The whole message, without a final line end."""
+    lines = list(_conflicts(error) if isinstance(error, ConflictError) else _problems(error))
+    if isinstance(error, PluginError) and error.trace:
+        lines += ["", *(f"  {line}" for line in error.trace.rstrip().splitlines())]
+    return "\n".join(lines)
+
+
+def note_lines(notes: Sequence[Note]) -> list[str]:
+    """Notes, each under its level."""
+    return [line for note in notes for line in wrapped(f"{note.level}: {note.text}", indent="  ", first="")]
+
+
+def _problems(error: MemcfgError) -> Iterator[str]:
+    for problem in error.problems:
+        yield from wrapped(f"error: {_said(problem)}", indent="  ", first="")
+        if problem.nearest:
+            yield f"  did you mean {listed(problem.nearest)}?"
+        if problem.fix:
+            yield from wrapped(problem.fix, indent="  ")
+
+
+def _said(problem: Problem) -> str:
+    return f"`{problem.key}`: {problem.text}" if problem.key else problem.text
+
+
+def _conflicts(error: ConflictError) -> Iterator[str]:
+    several = len(error.conflicts) > 1
+    yield f"error: no plan satisfies this request{f' ({len(error.conflicts)} conflicts)' if several else ''}"
+    for number, conflict in enumerate(error.conflicts, 1):
+        yield ""
+        yield from _chain(conflict, f"{number}. " if several else "")
+    yield from _repairs(error.repairs)
+    if error.notes:
+        yield ""
+        yield from note_lines(error.notes)
+
+
+def _chain(conflict: Conflict, number: str) -> Iterator[str]:
+    first = True
+    for sentence in conflict.text.splitlines():
+        depth = len(sentence) - len(sentence.lstrip())
+        lead = f"  {number}" if first else "  " + " " * len(number)
+        indent = "  " + " " * len(number) + " " * depth
+        yield from wrapped(sentence.strip(), indent=f"{indent}  ", first=f"{lead}{' ' * depth}")
+        first = False
+
+
+def _repairs(repairs: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield ""
+    if not repairs:
+        yield "  no single change repairs this"
+        return
+    yield "  to repair it, append" if len(repairs) == 1 else "  to repair it, append one of"
+    for repair in repairs:
+        yield f"    {' '.join(_quoted(override) for override in repair)}"
+
+
+def _quoted(override: str) -> str:
+    """An override as a shell takes it."""
+    import shlex
+
+    return (
+        override if override.startswith("~") and override[1:].replace(".", "").isidentifier() else shlex.quote(override)
+    )

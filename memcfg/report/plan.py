@@ -1,0 +1,87 @@
+"""A plan as a table: what was decided, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from memcfg.plan import Plan
+from memcfg.report.errors import note_lines
+from memcfg.report.words import WIDTH, count, listed, of, wrapped
+from memcfg.solver.decision import Decision
+from memcfg.solver.expr import UNSET, same
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+CHANGED: Final = ("you", "forced", "overridden", "fallback", "yielded")
+"""Kinds of decision that differ from the plain run."""
+
+
+def show_plan(plan: Plan, everything: bool = False) -> list[str | Table]:
+    """The table, what is pending, and the notes, as things to print in order."""
+    keys = [key for key, decision in plan.decisions.items() if everything or tells(decision)]
+    parts: list[str | Table] = [_heading(plan), ""]
+    if keys:
+        parts.append(_table(plan, keys, rules=everything))
+    parts += _tail(plan, len(plan) - len(keys))
+    return parts
+
+
+def tells(decision: Decision) -> bool:
+    """Whether a decision is worth telling unasked: somebody or some condition made it."""
+    return decision.kind in CHANGED or (decision.kind == "default" and bool(decision.antecedents))
+
+
+def why(decision: Decision, assumed: bool = False) -> str:
+    """The reason for a decision, as one phrase."""
+    because = f"because {decision.because}" if decision.because else "a rule says so"
+    asked = f"you asked for `{of('', decision.requested)}`" if decision.requested is not UNSET else ""
+    phrases = {
+        "you": f"you: {decision.origin}",
+        "fact": "assumed" if assumed else "found on this host",
+        "forced": f"forced, {because}",
+        "overridden": f"{asked}; overridden, {because}",
+        "fallback": f"{asked}; answered by this, {because}",
+        "yielded": f"default that gave way, {because}",
+        "default": f"default, {because}" if decision.because else "default",
+        "unset": "nothing proposes it",
+    }
+    text = phrases[decision.kind]
+    renamed = (
+        decision.kind == "you" and decision.requested is not UNSET and not same(decision.requested, decision.value)
+    )
+    return f"{text} (as `{of('', decision.requested)}`)" if renamed else text
+
+
+def _heading(plan: Plan) -> str:
+    assumed = ", ".join(f"{fact}={of(fact, plan.get(fact))}" for fact in plan.assumed)
+    return f"plan for {plan.device}" + (f", assuming {assumed}" if assumed else "")
+
+
+def _table(plan: Plan, keys: list[str], rules: bool) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", width=WIDTH)
+    table.add_column("option", no_wrap=True, max_width=30, overflow="fold")
+    table.add_column("value", max_width=16, overflow="fold")
+    table.add_column("why", ratio=1, overflow="fold")
+    for key in keys:
+        decision = plan.decisions[key]
+        reason = why(decision, key in plan.assumed)
+        if decision.rule and (rules or decision.kind != "default"):
+            reason += f" [{decision.rule}]"
+        table.add_row(key, of(key, decision.value), reason)
+    return table
+
+
+def _tail(plan: Plan, hidden: int) -> Iterator[str]:
+    for pending in plan.pending:
+        text = f"pending: {listed([pending.fact])} is not known yet; {listed(pending.rules, 'and')} wait for it"
+        yield "\n".join(wrapped(text, indent="  ", first=""))
+    if plan.notes:
+        yield ""
+        yield from note_lines(plan.notes)
+    if hidden:
+        yield ""
+        yield f"{count(hidden, 'other option')} as usual (`memcfg resolve --all`)"

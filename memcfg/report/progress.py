@@ -1,0 +1,65 @@
+"""A run while it goes on: stages, a progress bar on a terminal, plain lines elsewhere. All of it is talk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from memcfg.report.console import Terminal
+from memcfg.report.words import duration
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class TrainingTalk:
+    """What the engine reports, said on `terminal`. Implements `memcfg.engine.reporter.Reporter`."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.terminal = terminal
+        self._bar: Progress | None = None
+        self._task: Any = None
+        self._steps = 0
+        self._begun = 0.0
+        self._latest: dict[str, Any] = {}
+
+    def stage(self, text: str) -> None:
+        if self._bar is None:
+            self.terminal.say(f"{text} ...")
+
+    def begin(self, steps: int) -> None:
+        self._steps, self._begun = steps, time.monotonic()
+        if not self.terminal.quiet and self.terminal.err.is_terminal:
+            self._bar = _bar(self.terminal)
+            self._task = self._bar.add_task("training", total=steps, said="")
+            self._bar.start()
+
+    def advance(self, step: int, values: Mapping[str, Any]) -> None:
+        self._latest.update({name: number for name, number in values.items() if number is not None})
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, said=_said(self._latest))
+        elif values:
+            left = (time.monotonic() - self._begun) / max(step, 1) * (self._steps - step)
+            self.terminal.say(f"step {step}/{self._steps}  {_said(self._latest)}  {duration(left)} left")
+
+    def end(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _said(values: Mapping[str, Any]) -> str:
+    parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
+    parts += [f"held-out {values['eval_loss']:.3f}"] if "eval_loss" in values else []
+    parts += [f"{values['tokens_per_second']:,.0f} tokens/s"] if values.get("tokens_per_second") else []
+    return "  ".join(parts)
+
+
+def _bar(terminal: Terminal) -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False), BarColumn(bar_width=18), MofNCompleteColumn(),
+        TextColumn("{task.fields[said]}", markup=False), TimeRemainingColumn(compact=True), console=terminal.err,
+    )  # fmt: skip

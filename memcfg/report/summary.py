@@ -1,0 +1,72 @@
+"""What is said before and after a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from memcfg.report.words import count, duration, gib
+
+
+def header(device: str, run_dir: str) -> str:
+    """The line above a run."""
+    from memcfg import __version__
+
+    return f"memcfg {__version__} trains on {device} in {run_dir}"
+
+
+def summary(report: Mapping[str, Any]) -> str:
+    """The closing summary. Takes the engine's report as plain data; what it lacks is left out.
+
+    Keys: steps, seconds, loss_first, loss_last, eval_loss_first, eval_loss_last, tokens_per_second, peak_bytes, ledger,
+    run_dir, model_dir."""
+    rows = [(name, text) for name, text in _rows(report) if text]
+    width = max((len(name) for name, _ in rows), default=0)
+    steps = f" {count(report['steps'], 'step')}" if report.get("steps") is not None else ""
+    lines = [f"trained{steps} in {duration(report['seconds'])}" if "seconds" in report else f"trained{steps}", ""]
+    return "\n".join([*lines, *(f"  {name:<{width}}  {text}" for name, text in rows)])
+
+
+def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    ledger: Mapping[str, Any] = report.get("ledger") or {}
+    yield "loss", change(report.get("loss_first"), report.get("loss_last"))
+    yield "held-out loss", change(report.get("eval_loss_first"), report.get("eval_loss_last"))
+    yield "tokens", _tokens(ledger)
+    yield "rows", _dropped_rows(ledger)
+    yield "fill", _percent(ledger.get("fill"))
+    yield "speed", _if(report.get("tokens_per_second"), lambda rate: f"{rate:,.0f} tokens/s")
+    yield "peak memory", _if(report.get("peak_bytes"), gib)
+    yield "model", str(report.get("model_dir") or "")
+    yield "run folder", str(report.get("run_dir") or "")
+
+
+def change(first: float | None, last: float | None) -> str:
+    """A loss before and after."""
+    if first is None or last is None:
+        return "" if last is None else f"{last:.3f}"
+    part = f" ({100 * last / first:.0f} % of its start)" if first > 0 else ""
+    return f"{first:.3f} → {last:.3f}{part}"
+
+
+def _tokens(ledger: Mapping[str, Any]) -> str:
+    if "tokens_kept" not in ledger:
+        return ""
+    lost = [(ledger.get("tokens_truncated"), "cut"), (ledger.get("tokens_dropped"), "dropped")]
+    parts = [f"{number:,} {word}" for number, word in lost if number]
+    read = f" of {ledger['tokens_in']:,} read" if "tokens_in" in ledger else ""
+    return "; ".join([f"{ledger['tokens_kept']:,} kept{read}", *(parts or ["none lost"])])
+
+
+def _dropped_rows(ledger: Mapping[str, Any]) -> str:
+    if not ledger.get("rows_dropped"):
+        return ""
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in (ledger.get("reasons") or {}).items())
+    return f"{ledger['rows_dropped']:,} of {ledger.get('rows_in', 0):,} dropped" + (f": {reasons}" if reasons else "")
+
+
+def _percent(part: float | None) -> str:
+    return "" if part is None else f"{100 * part:.1f} %"
+
+
+def _if(number: Any, words: Any) -> str:
+    return words(number) if number else ""

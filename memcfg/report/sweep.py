@@ -1,0 +1,35 @@
+"""What became of every job of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from memcfg.report.words import WIDTH, count
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def show_sweep(outcomes: Sequence[Mapping[str, Any]]) -> list[str | Table]:
+    """A line for each job, with the reason where there is no result."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", width=WIDTH)
+    table.add_column("job", justify="right")
+    table.add_column("overrides", ratio=2, overflow="fold")
+    table.add_column("outcome")
+    table.add_column("loss, or why not", ratio=3, overflow="fold")
+    for job in outcomes:
+        loss = job.get("loss_last")
+        said = job.get("reason") or ("" if loss is None else f"{loss:.3f}")
+        table.add_row(str(job["number"]), " ".join(job["overrides"]), job["status"], said)
+    return [_total(outcomes), "", table]
+
+
+def _total(outcomes: Sequence[Mapping[str, Any]]) -> str:
+    parts = [count(len(outcomes), "job")]
+    for status in ("completed", "refused", "failed"):
+        number = sum(job["status"] == status for job in outcomes)
+        parts += [f"{number} {status}"] if number else []
+    return ", ".join(parts)
