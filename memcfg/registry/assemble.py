@@ -40,10 +40,19 @@ def assemble(plugins: Sequence[Installed], tolerant: bool = False) -> Assembly:
         judged = faults or _built(good, tolerant)
         if isinstance(judged, Theory):
             return Assembly(tuple(plugins), judged, _implements(good))
-        plugins = [p.broken(*judged[p]) if p in judged else p for p in plugins]
+        plugins = [p.broken(_traced_back(judged[p][0], plugins), judged[p][1]) if p in judged else p for p in plugins]
         for plugin in plugins:
             if plugin.status == "broken" and not _expendable(plugin, tolerant):
                 raise failure(plugin)
+
+
+def _traced_back(text: str, plugins: Sequence[Installed]) -> str:
+    """The text of a fault, saying so if what it misses belongs to a plugin that is broken itself."""
+    for installed, plugin in declared(plugins):
+        things = [*(o.key for o in plugin.options), *(v for values in plugin.provides.values() for v in values)]
+        if installed.status == "broken" and any(f"`{thing}`" in text for thing in things):
+            return f"{text}\n  (plugin `{installed.name}`, to which that belongs, could not be loaded)"
+    return text
 
 
 def _expendable(plugin: Installed, tolerant: bool) -> bool:

@@ -39,6 +39,12 @@ def load(*, discover: bool = True, extra: Sequence[Plugin] = (), strict: bool | 
 
 @cache
 def _remembered(discover: bool, strict: bool | None, environment: tuple[str | None, ...]) -> Registry:
+    """A command may look at what is installed, whatever its state, and then use it: where nothing is broken, that is one
+    and the same registry."""
+    if strict is not False:
+        registry = _remembered(discover, False, environment)
+        if not registry.broken:
+            return registry
     return _load(discover, (), strict)
 
 

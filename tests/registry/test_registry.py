@@ -228,7 +228,9 @@ def test_two_that_only_fail_together_are_both_disabled():
 def test_a_plugin_that_builds_on_a_broken_one_is_broken_too():
     base = Plugin(name="base", options=[Bool("base.on", doc="on")], provides={"no.such": ("x",)})
     upper = Plugin(name="upper", rules=[Force("host.fast", True, id="upper.rule", because="b", when=key("base.on").on)])
-    assert set(errors(host(), base, upper)) == {"base", "upper"}
+    broken = errors(host(), base, upper)
+    assert set(broken) == {"base", "upper"}
+    assert "plugin `base`, to which that belongs, could not be loaded" in broken["upper"]
 
 
 def test_who_is_broken_does_not_depend_on_the_order():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from memcfg import hookimpl
-from memcfg.plan import Plan
+from memcfg import Plan, hookimpl
+from memcfg.engine.evidence import Effective
 
 
 class FocalLoss:
@@ -35,3 +37,15 @@ class FocalLoss:
 @hookimpl
 def memcfg_loss(plan: Plan) -> FocalLoss:
     return FocalLoss(plan["focal.gamma"])
+
+
+@hookimpl
+def memcfg_evidence(run: Any, found: list[Effective]) -> list[Effective]:
+    """What the live run scores tokens with: memcfg stops a run in which it is not what the plan says."""
+    loss = run.loss
+    seen = f"tokens are scored by `{type(loss).__name__}`"
+    return [
+        *found,
+        Effective("loss.type", "focal" if isinstance(loss, FocalLoss) else type(loss).__name__, seen),
+        Effective("focal.gamma", getattr(loss, "gamma", None), seen),
+    ]
