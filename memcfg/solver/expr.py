@@ -56,6 +56,10 @@ def calling_source(depth: int = 2) -> Source:
     return Source(frame.f_code.co_filename, frame.f_lineno)
 
 
+_SHOWN: Final = 8
+"""Longer lists of values are cut when an expression is shown."""
+
+
 class Expr:
     """A boolean expression over options."""
 
@@ -84,7 +88,9 @@ class In(Expr):
     def __str__(self) -> str:
         if len(self.values) == 1:
             return f"{self.key}={show(self.values[0])}"
-        return f"{self.key} in ({', '.join(show(v) for v in self.values)})"
+        named = [show(v) for v in self.values[: len(self.values) if len(self.values) <= _SHOWN else 3]]
+        more = len(self.values) - len(named)
+        return f"{self.key} in ({', '.join(named)}{f', and {more} more' if more else ''})"
 
 
 @dataclass(frozen=True)

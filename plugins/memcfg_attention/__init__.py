@@ -18,6 +18,10 @@ separation = Enum(
 )
 model = key("model.type")
 
+NO_SDPA = (
+    "Transformers offers no `sdpa` for this architecture: its scores get a soft cap, a sink or a bias of their own"
+)
+
 plugin = Plugin(
     name="attention",
     doc="attention kernels with documents kept apart",
@@ -34,13 +38,12 @@ plugin = Plugin(
             "eager",
             when=model.isin(*EAGER),
             id="attention.implementation.eager",
-            because="this architecture changes its attention scores in a way that torch's own attention does not offer",
+            because=NO_SDPA,
         ),
         Forbid(
             model.isin(*EAGER) & (implementation == "sdpa"),
-            id="attention.sdpa.scores",
-            because="this architecture changes its attention scores (a soft cap, a sink), and torch's own attention would "
-            "leave that out without a word",
+            id="attention.sdpa.architecture",
+            because=NO_SDPA,
             suggest=["attention.implementation=eager"],
         ),
         Force(
@@ -53,8 +56,8 @@ plugin = Plugin(
         Forbid(
             model.isin(*STATEFUL) & key("padding_free.enabled").on,
             id="attention.separation.state",
-            because="this architecture carries state from one position to the next (convolutions, recurrences, distances "
-            "counted over the row), which no attention mask cuts at the end of a document",
+            because="in this architecture documents that share a row reach each other whatever the attention does: through "
+            "a convolution or a recurrence, or because distances are counted over the whole row",
             suggest=["padding_free.enabled=false"],
         ),
     ],
