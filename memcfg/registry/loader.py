@@ -47,10 +47,10 @@ class Candidate:
 
 
 def installed(extra: Sequence[Plugin] = (), discover: bool = True) -> tuple[Installed, ...]:
-    """Every plugin in loading order: core, then what is installed, the local file, and what was handed in."""
+    """Every plugin, sorted, core first: what is installed, the local file, and what was handed in."""
     found = _switched([*_installed(), *_local()]) if discover else []
     given = [_loaded(Candidate(Installed(p.name, GIVEN, "", ""), partial(_same, p))) for p in extra]
-    return (_core(), *found, *given)
+    return (_core(), *sorted([*found, *given], key=lambda p: (p.distribution, p.name, p.entry_point)))
 
 
 def flag(name: str) -> bool:
@@ -74,8 +74,7 @@ def _core() -> Installed:
 @cache
 def _installed() -> tuple[Candidate, ...]:
     """The entry points of all distributions, scanned once a process."""
-    found = [Candidate(_described(e), cache(e.load), e.name) for e in entry_points(group=GROUP)]
-    return tuple(sorted(found, key=lambda c: (c.found.distribution, c.found.name, c.found.entry_point)))
+    return tuple(Candidate(_described(e), cache(e.load), e.name) for e in entry_points(group=GROUP))
 
 
 def _described(entry: EntryPoint) -> Installed:

@@ -101,9 +101,10 @@ class Registry:
         return [plugin.conf for _, plugin in self._declared() if plugin.conf is not None]
 
     def groups(self) -> dict[str, str]:
-        """The config groups that plugins answer for, each with its doc line (the first plugin's, if several do)."""
+        """The config groups that plugins answer for, each with its doc line: memcfg's own, if a third party adds one."""
+        own = {name for name, plugin in self._good.items() if plugin.first_party}
         found: dict[str, str] = {}
-        for _, plugin in self._declared():
+        for _, plugin in sorted(self._declared(), key=lambda item: item[0] not in own):
             found = {**plugin.groups, **found}
         return found
 
