@@ -25,8 +25,8 @@ from typing import Any
 
 import pytest
 
-from memcfg import UNSET, ConflictError, RequestError
-from memcfg.registry import load
+from memcfg import UNSET, ConflictError, Force, Plugin, RequestError, key
+from memcfg.registry import Registry, load
 from memcfg.solver import Choice, Request, Theory, resolve
 from memcfg.solver.expr import PENDING, same, show
 from memcfg.solver.resolve import Resolution
@@ -40,6 +40,12 @@ HOST: dict[str, Any] = {
     "distributed.deepspeed": True,
 }  # fmt: skip
 """The host of a row that does not say otherwise: one GPU, with every optional package installed."""
+
+OTHERS = {
+    "attention.implementation": ("blind", "lanes"), "attention.separation": ("flat",), "data.source": ("stream",),
+    "loss.type": ("focal",),
+}  # fmt: skip
+"""What third parties might add to open menus; values that are on the menu anyway are left out."""
 
 WORDS = {"true": True, "false": False, "null": None, "unset": UNSET, "pending": PENDING}
 CLAUSE = re.compile(r"`(?P<key>[\w.]+)=(?P<value>[^`]*)`\s*(?P<kind>\w*)$|(?P<word>\w+)\s*(?:`(?P<of>[\w.]+)`)?$")
@@ -74,7 +80,7 @@ def read_rows() -> list[Row]:
     for path in sorted(TABLES.glob("*.md")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-            if not line.startswith("|") or len(cells) != 3 or cells[0] == "given" or set(cells[0]) <= {"-", " "}:
+            if not line.startswith("|") or len(cells) != 3 or cells[0] == "given" or set(cells[1]) <= {"-"}:
                 continue
             because = tuple(re.findall(r"`([^`]+)`", cells[2]))
             rows.append(Row(path.stem, number, cells[0].replace("`", ""), cells[1], because))
@@ -167,9 +173,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("row", ROWS, ids=str)
 
 
+def third_party(registry: Registry) -> Plugin:
+    """A plugin with an attention that cannot keep documents apart, one that needs no rows to do so, a source that is a
+    stream, and a loss."""
+    new = {k: tuple(v for v in values if v not in registry.options[k].values) for k, values in OTHERS.items()}
+    lanes = key("attention.implementation") == "lanes"
+    flat = Force(
+        "attention.separation", "flat", when=lanes, id="others.lanes.flat", because="it is given where documents end"
+    )
+    return Plugin(name="others", rules=[flat], provides={k: values for k, values in new.items() if values})
+
+
 @pytest.fixture(scope="session")
 def theory() -> Theory:
-    return load().theory
+    return load(extra=[third_party(load())]).theory
 
 
 @pytest.fixture(scope="session")
