@@ -66,21 +66,16 @@ def minimal_conflicts(problem: Problem, limit: int = AT_MOST) -> list[Conflictin
     spent: set[Tag] = set()
     for with_defaults in (False, True):
         while len(found) < limit:
-            left = [t for t in problem.clauses if not t[1] & spent and (with_defaults or not _proposed(t))]
-            core = contradict(left, problem.full)
+            core = problem.core(defaults=with_defaults, spent=spent)
             if core is None:
                 break
-            tags = minimal(left, problem.full, core)  # type: ignore[arg-type]
+            tags = minimal(problem.clauses, problem.full, core)
             found.append(tags)
             soft = {t for t in tags if t.kind in ("you", "default", "unset")}
             if not soft:  # the rules contradict the facts, whatever is chosen
                 return found
             spent |= soft
     return found
-
-
-def _proposed(tagged: Tagged) -> bool:
-    return any(tag.kind in ("default", "unset") for tag in tagged[1])
 
 
 def minimal(clauses: Iterable[Tagged], full: list[int], core: Conflicting) -> Conflicting:

@@ -6,10 +6,10 @@ nor defaulted), defaults pinned to what an answer gave them, overrides and fallb
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from memcfg.solver.domain import Interval, _Other
 from memcfg.solver.expr import UNSET, Option, same
@@ -18,6 +18,8 @@ from memcfg.solver.propagate import Propagation, Unsatisfiable
 from memcfg.solver.rules import Fallback, Ignored
 from memcfg.solver.theory import Guarded, Program, Proposal, Tag, Tagged
 from memcfg.solver.values import accept
+
+_UNTAGGED: Final[frozenset[Tag]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -35,26 +37,66 @@ class Problem:
     heeds_ignored: bool = False
 
     @cached_property
-    def clauses(self) -> list[Tagged]:
-        """Every clause of the question, in canonical order."""
-        variables = self.program.variables
-        lowering = Lowering(self.program.full)
-        tagged = [self._fact(key) for key in self.facts if key in variables.index]
-        for key in self.choices:
-            if key in variables.index and key not in self.free:
-                tagged += self._choice(key, lowering)
-        if self.heeds_ignored:
-            for key in self.choices:
-                tagged += self._unread(key, lowering)
-        tagged += self._supported()
-        tagged += self.program.hard
-        return [*tagged, *((clause, frozenset()) for clause in lowering.definitions)]
+    def _lowering(self) -> Lowering:
+        return Lowering(self.program.full)
 
     @cached_property
+    def asserted(self) -> list[Tagged]:
+        """What this question adds to the program: facts, choices, what nothing reads."""
+        index = self.program.variables.index
+        tagged = [self._fact(key) for key in self.facts if key in index]
+        for key in self.choices:
+            if key not in self.free:
+                if key in index:
+                    tagged += self._choice(key, self._lowering)
+                if self.heeds_ignored:
+                    tagged += self._unread(key, self._lowering)
+        for key in sorted(self.free):
+            if key in index and key not in self.choices:  # to be decided, and no user can decide `unset`
+                domain = self.program.variables.domains[index[key]]
+                tagged.append((((index[key], domain.full & ~domain.bit(UNSET)),), _UNTAGGED))
+        return [*tagged, *((clause, _UNTAGGED) for clause in self._lowering.definitions)]
+
+    @property
     def full(self) -> list[int]:
         """Domains, with room for the auxiliary variables of this question."""
-        used = 1 + max((var for clause, _ in self.clauses for var, _ in clause), default=0)
-        return self.program.full + [0b11] * (used - len(self.program.full))
+        return self._lowering.full if self.asserted else self.program.full
+
+    @cached_property
+    def clauses(self) -> list[Tagged]:
+        """Every clause of the question, in canonical order: what explanations work on."""
+        support = (self._pinned(var, tagged) for var, tagged in self.program.support.items() if self._supports(var))
+        return [*self.asserted, *(t for by in support for t in by), *self.program.hard]
+
+    def _supports(self, var: int) -> bool:
+        key = self.program.variables.names[var]
+        return key not in self.choices and key not in self.free
+
+    def _pinned(self, var: int, tagged: list[Tagged]) -> list[Tagged]:
+        """Support clauses that accept one value only, where the variable is pinned."""
+        bit = self.pins.get(var)
+        if bit is None:
+            return tagged
+        return [(tuple((v, bit if v == var else mask) for v, mask in clause), tags) for clause, tags in tagged]
+
+    def prepare(self, *, defaults: bool = True, spent: Collection[Tag] = ()) -> Propagation:
+        """The clauses, ready to search. `defaults`: whether support counts. `spent`: tags to leave out."""
+        state = self.program.prepared.copy()
+        state.widen(self.full[len(self.program.full) :])
+        for var, places in self.program.support_places.items():
+            if not defaults or not self._supports(var):
+                for k in places:
+                    state.drop(k)
+            elif var in self.pins:
+                for k, (clause, _) in zip(places, self._pinned(var, self.program.support[var]), strict=True):
+                    state.swap(k, clause)
+        for tag in spent:
+            for k in self.program.places.get(tag, ()):
+                state.drop(k)
+        for clause, tags in self.asserted:
+            if tags.isdisjoint(spent):
+                state.add(clause, tags)
+        return state
 
     def _fact(self, key: str) -> Tagged:
         literal = self.program.variables.literal(key, (self.facts[key],))
@@ -63,7 +105,7 @@ class Problem:
     def guards(self, key: str) -> list[Guarded]:
         """Rules that may answer this choice with another value."""
         value = self.choices[key]
-        found = [g for g in self.program.fallbacks.get(key, ()) if same(_of(g), value)]
+        found = [g for g in self.program.fallbacks.get(key, ()) if same(g.rule.value, value)]
         for guard in self.program.forces.get(key, ()):
             if getattr(guard.rule, "on_user", None) == "override" and not same(guard.rule.value, value):
                 found.append(guard)
@@ -90,34 +132,19 @@ class Problem:
         return [r for r in rules if not any(same(value, v) for v in r.except_values)]
 
     def _unread(self, key: str, lowering: Lowering) -> Iterable[Tagged]:
-        if key in self.free:
-            return
         for rule in self.ignored(key):
             tags = frozenset((Tag("you", key), Tag("rule", rule.id)))
             for clause in lowering.clauses(self.program.variables.negate(self.program.node(rule))):
                 yield clause, tags
 
-    def _supported(self) -> Iterable[Tagged]:
-        names, options = self.program.variables.names, self.program.theory.options
-        for var, tagged in self.program.support.items():
-            key = names[var]
-            if key in self.free:
-                if key not in self.choices and options[key].role == "choice":
-                    domain = self.program.variables.domains[var]
-                    yield ((var, domain.full & ~domain.bit(UNSET)),), frozenset()
-            elif key not in self.choices:
-                pin = self.pins.get(var)
-                yield from tagged if pin is None else (_pinned(t, var, pin) for t in tagged)
-
     def solve(self) -> Answer:
         """The first model. Raises `Unsatisfiable` with the tags of a contradiction, or `Entangled`."""
-        dom = Propagation(self.full, self.clauses).search(self.program.order, self._preferred)
-        return Answer(self, dom)
+        return Answer(self, self.prepare().search(self.program.order, self._preferred))
 
-    def core(self) -> frozenset[Tag] | None:
+    def core(self, *, defaults: bool = True, spent: Collection[Tag] = ()) -> frozenset[Tag] | None:
         """Tags of a contradiction, or None where there is a model."""
         try:
-            self.solve()
+            self.prepare(defaults=defaults, spent=spent).search(self.program.order, self._preferred)
         except Unsatisfiable as error:
             return error.tags  # type: ignore[return-value]
         return None
@@ -132,16 +159,6 @@ class Problem:
         domain = self.program.variables.domains[var]
         menu = sorted((1 << i for i in range(len(domain.symbols))), key=lambda b: b == domain.bit(UNSET))
         return (*proposed, *menu)
-
-
-def _of(guard: Guarded) -> Any:
-    return guard.rule.value
-
-
-def _pinned(tagged: Tagged, var: int, bit: int) -> Tagged:
-    """A support clause that accepts one of its proposals only."""
-    clause, tags = tagged
-    return tuple((v, bit if v == var else mask) for v, mask in clause), tags
 
 
 class Answer:

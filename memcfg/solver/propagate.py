@@ -22,6 +22,7 @@ Literals = Sequence[tuple[int, int]]
 Tags = frozenset[Hashable]
 
 _DECISION: Final = -1
+_ALWAYS: Final = [(-1, -1), (-1, -1)]  # a clause that every visit finds alive
 
 
 class Unsatisfiable(Exception):
@@ -41,42 +42,80 @@ class Entangled(Exception):
 
 
 class Propagation:
-    """The state of one search. `full` are the domains before anything is known."""
+    """Clauses, and the state of one search over them. `full` are the domains before anything is known.
 
-    def __init__(self, full: Sequence[int], clauses: Iterable[tuple[Literals, Tags]], budget: int = BUDGET) -> None:
+    A prepared object may be copied, and its copies changed with `add`, `drop` and `swap`, until its search begins."""
+
+    def __init__(
+        self, full: Sequence[int], clauses: Iterable[tuple[Literals, Tags]] = (), budget: int = BUDGET
+    ) -> None:
         self.dom = list(full)
         self.contradictions = 0
         self._budget = budget
         self._clauses: list[list[tuple[int, int]]] = []
         self._tags: list[Tags] = []
         self._watch: list[list[int]] = [[] for _ in full]
-        self._var: list[int] = []  # the trail: which variable shrank, what it was before, and by which clause
-        self._old: list[int] = []
-        self._why: list[int] = []
-        self._steps: list[list[int]] = [[] for _ in full]  # positions of a variable's entries in the trail
-        self._levels: list[int] = []  # where in the trail each decision lies
-        self._head = 0
-        self._units = [k for literals, tags in clauses if len(self._clauses[(k := self._store(literals, tags))]) < 2]
+        self._units: list[int] = []  # clauses of at most one literal; they are used once and need no watch
+        for literals, tags in clauses:
+            self.add(literals, tags)
 
-    def _store(self, literals: Literals, tags: Tags) -> int:
+    def copy(self) -> Propagation:
+        other = Propagation.__new__(Propagation)
+        other.dom, other.contradictions, other._budget = self.dom[:], 0, self._budget
+        other._clauses = [clause[:] for clause in self._clauses]
+        other._tags, other._units = self._tags[:], self._units[:]
+        other._watch = [watching[:] for watching in self._watch]
+        return other
+
+    def add(self, literals: Literals, tags: Tags) -> int:
+        """Add a clause over known variables. Returns its number."""
         k = len(self._clauses)
         self._clauses.append(list(literals))
         self._tags.append(tags)
-        for var, _ in literals[:2]:
-            self._watch[var].append(k)
+        if len(literals) < 2:
+            self._units.append(k)
+        else:
+            self._watch[literals[0][0]].append(k)
+            self._watch[literals[1][0]].append(k)
         return k
+
+    def widen(self, full: Iterable[int]) -> None:
+        """Add variables with these domains."""
+        for mask in full:
+            self.dom.append(mask)
+            self._watch.append([])
+
+    def drop(self, k: int) -> None:
+        """Leave a clause out."""
+        self._clauses[k] = _ALWAYS
+
+    def swap(self, k: int, literals: Literals) -> None:
+        """Put a clause over the same variables, in the same order, in place of another."""
+        self._clauses[k] = list(literals)
 
     # ------------------------------------------------------------------------------------------------ propagation
 
-    def propagate(self) -> int | None:
-        """Narrow domains as far as the clauses force. Returns a violated clause, or None."""
-        for at, k in enumerate(self._units):
+    def _begin(self) -> None:
+        self._var: list[int] = []  # the trail: which variable shrank, what it was before, and by which clause
+        self._old: list[int] = []
+        self._why: list[int] = []
+        self._steps: list[list[int]] = [[] for _ in self.dom]  # positions of a variable's entries in the trail
+        self._levels: list[int] = []  # where in the trail each decision lies
+        self._head = 0
+
+    def _start(self) -> int | None:
+        """Narrow by the clauses of one literal. Returns a violated clause, or None."""
+        for k in self._units:
             clause = self._clauses[k]
+            if clause is _ALWAYS:
+                continue
             if not clause or not self.dom[clause[0][0]] & clause[0][1]:
-                self._units = self._units[at:]
                 return k
             self._narrow(*clause[0], k)
-        self._units = []
+        return None
+
+    def _propagate(self) -> int | None:
+        """Narrow domains as far as the clauses force. Returns a violated clause, or None."""
         while self._head < len(self._var):
             var = self._var[self._head]
             self._head += 1
@@ -96,31 +135,25 @@ class Propagation:
 
     def _visit(self, var: int) -> int | None:
         """Look at the clauses that watch a variable whose domain shrank."""
-        dom, clauses = self.dom, self._clauses
-        watching = self._watch[var]
-        kept: list[int] = []
-        left = dom[var]
+        dom, clauses, watching = self.dom, self._clauses, self._watch[var]
+        left, kept = dom[var], list[int]()
         for at, k in enumerate(watching):
             clause = clauses[k]
-            if len(clause) == 1:
-                kept.append(k)
-                if not left & clause[0][1]:
-                    self._watch[var] = kept + watching[at + 1 :]
-                    return k
-                continue
-            if clause[0][0] == var:
+            if clause[0][0] == var:  # the literal on `var` comes second
                 clause[0], clause[1] = clause[1], clause[0]
             if left & clause[1][1]:
                 kept.append(k)
                 continue
             other, mask = clause[0]
-            if dom[other] & ~mask and self._rewatch(k, clause):
-                continue
-            kept.append(k)
-            if not dom[other] & mask:
-                self._watch[var] = kept + watching[at + 1 :]
-                return k
-            self._narrow(other, mask, k)
+            now = dom[other]
+            if not now & ~mask:  # satisfied
+                kept.append(k)
+            elif not self._rewatch(k, clause):
+                kept.append(k)
+                if not now & mask:
+                    self._watch[var] = kept + watching[at + 1 :]
+                    return k
+                self._narrow(other, mask, k)
         self._watch[var] = kept
         return None
 
@@ -149,6 +182,10 @@ class Propagation:
 
     def search(self, order: Sequence[int], prefer: Callable[[int, Sequence[int]], Iterable[int]]) -> list[int]:
         """Decide the variables in `order`, each by the first bit of `prefer(variable, domains)` that is left."""
+        self._begin()
+        violated = self._start()
+        if violated is not None:
+            raise Unsatisfiable(self._causes(violated))
         self._settle()
         at = 0
         while at < len(order):
@@ -167,7 +204,7 @@ class Propagation:
     def _settle(self) -> bool:
         """Propagate; learn from contradictions until none is left. True if a decision was taken back."""
         back = False
-        while (violated := self.propagate()) is not None:
+        while (violated := self._propagate()) is not None:
             self._count(violated)
             if not self._levels:
                 raise Unsatisfiable(self._causes(violated))
@@ -191,7 +228,7 @@ class Propagation:
     def _assert(self, literals: dict[int, int], tags: Tags) -> None:
         """Store a learned clause, of which exactly one literal is not false here, and narrow by it."""
         ordered = sorted(literals.items(), key=lambda lit: self._when_false(*lit), reverse=True)
-        k = self._store(ordered, tags)
+        k = self.add(ordered, tags)
         self._narrow(*ordered[0], k)
 
     # ------------------------------------------------------------------------------------------------ explanation

@@ -47,14 +47,14 @@ from memcfg.solver.asked import Asked, normalise
 from memcfg.solver.check import failed
 from memcfg.solver.decision import Decision, Pending
 from memcfg.solver.explain import contradiction, failed_checks, unread, why_excluded
-from memcfg.solver.expr import UNSET, Option, holds, mentions, same, show
+from memcfg.solver.expr import UNSET, Option, holds, same, show
 from memcfg.solver.lower import Lit, Node, truth
 from memcfg.solver.problem import Answer, Problem
 from memcfg.solver.propagate import Entangled, Unsatisfiable
 from memcfg.solver.request import Request
 from memcfg.solver.rules import Advise, Default, Fallback, Rule
 from memcfg.solver.theory import Program, Tag, Theory
-from memcfg.solver.wellformed import PLACEHOLDER, conditions
+from memcfg.solver.wellformed import PLACEHOLDER
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,9 @@ class _Decisions:
         return self._by(guard, value, kind, option, origin=choice.origin, requested=typed)
 
     def _by(self, rule: Rule, value: Any, kind: str, option: Option, **fields: Any) -> Decision:
-        return Decision(value, kind, rule.id, rule.because, _antecedents(rule), role=option.role, **fields)
+        return Decision(
+            value, kind, rule.id, rule.because, self.theory.antecedents[rule.id], role=option.role, **fields
+        )
 
     def _unchosen(self, option: Option, value: Any) -> Decision:
         if forced := self.answer.fired(option.key):
@@ -147,13 +149,9 @@ class _Decisions:
     def _yielded(self, rule: Default, value: Any, option: Option) -> Decision:
         reasons = why_excluded(self.answer, option.key, rule.values[0])
         because = "; ".join(dict.fromkeys(r.because for r in reasons)) or rule.because
-        keys = {key for r in (rule, *reasons) for key in _antecedents(r)} - {option.key}
+        keys = {key for r in (rule, *reasons) for key in self.theory.antecedents[r.id]} - {option.key}
         text = f"`{show(rule.values[0])}` is not possible here: {because}"
         return Decision(value, "yielded", rule.id, text, tuple(sorted(keys)), role=option.role)
-
-
-def _antecedents(rule: Rule) -> tuple[str, ...]:
-    return tuple(sorted(frozenset().union(*(mentions(e) for e in conditions(rule)))))
 
 
 def _overrides(decisions: Mapping[str, Decision]) -> Iterator[Note]:
@@ -178,13 +176,9 @@ def fact_reads(program: Program, answer: Answer, decisions: Mapping[str, Decisio
         program.variables.full[v] if options[names[v]].role == "fact" else answer.dom[v] for v in range(len(names))
     ]
     found: set[str] = set()
-    for rule in program.rules.values():
-        if isinstance(rule, Default) and rule.key in answer.problem.choices:
-            continue
-        for expr in conditions(rule):
-            keys = mentions(expr)
-            if any(options[k].role == "fact" for k in keys - found) and keys <= program.variables.index.keys():
-                found |= {names[v] for v in _undecided(program.variables.node(expr), unknown)}
+    for rule, node in program.readers:
+        if not (isinstance(rule, Default) and rule.key in answer.problem.choices):
+            found |= {names[v] for v in _undecided(node, unknown)}
     for d in decisions.values():
         if d.kind == "yielded":
             found |= {k for k in d.antecedents if options[k].role == "fact"}

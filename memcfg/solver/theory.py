@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from memcfg.solver.decision import Pending
 from memcfg.solver.expr import UNSET, Option
 from memcfg.solver.lower import Clause, Lit, Lowering, Node, Some, Variables
+from memcfg.solver.propagate import Propagation
 from memcfg.solver.rules import Default, Fallback, Force, Ignored, Require, Rule
 from memcfg.solver.specificity import Beats, decision_order, more_specific
-from memcfg.solver.wellformed import check_rules, collect_options, collect_rules, domains, reads
+from memcfg.solver.wellformed import check_rules, collect_options, collect_rules, conditions, domains, reads
 
 
 class Tag(NamedTuple):
@@ -61,6 +62,7 @@ class Theory:
             for r in rules.values()
             if isinstance(r, (Default, Force, Fallback, Ignored, Require))
         }
+        self.antecedents = {r.id: tuple(sorted(reads(r))) for r in rules.values()}
         self.defaults = _by_key(rules, Default)
         self.beaten: dict[str, frozenset[str]] = {}
         for by in self.defaults.values():
@@ -100,14 +102,14 @@ class Program:
 
     def __init__(self, theory: Theory, pending: frozenset[str]) -> None:
         self.theory, self.variables = theory, theory.variables
-        self.rules = {r.id: r for r in theory.rules.values() if not reads(r) & pending}
-        self.waiting = tuple(
-            Pending(fact, tuple(r.id for r in theory.rules.values() if fact in reads(r))) for fact in sorted(pending)
-        )
+        self.rules = {i: r for i, r in theory.rules.items() if pending.isdisjoint(theory.antecedents[i])}
+        waiting = {fact: [i for i in theory.rules if fact in theory.antecedents[i]] for fact in sorted(pending)}
+        self.waiting = tuple(Pending(fact, tuple(ids)) for fact, ids in waiting.items())
         self.order = [self.variables.index[key] for key in theory.order]
         self.defaults = {key: self._proposals(by) for key, by in _by_key(self.rules, Default).items()}
         self.forces = self._guarded(Force)
         self.fallbacks = self._guarded(Fallback)
+        self.readers = tuple(self._readers())
         self.ignored: dict[str, list[Ignored]] = _by_key(self.rules, Ignored)
         lowering = Lowering(self.variables.full)
         self.hard: list[Tagged] = [(c, frozenset((tag,))) for tag, c in self._hard(lowering)]
@@ -116,6 +118,30 @@ class Program:
         }
         self.hard += [(c, frozenset()) for c in lowering.definitions]
         self.full = lowering.full
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Store the clauses once; each question works on a copy."""
+        self.prepared = Propagation(self.full)
+        self.places: dict[Tag, list[int]] = {}
+        for tagged in self.hard:
+            self._place(tagged)
+        self.support_places = {var: [self._place(t) for t in by] for var, by in self.support.items()}
+
+    def _place(self, tagged: Tagged) -> int:
+        k = self.prepared.add(*tagged)
+        for tag in tagged[1]:
+            self.places.setdefault(tag, []).append(k)
+        return k
+
+    def _readers(self) -> Iterable[tuple[Rule, Node]]:
+        """Rules whose conditions read a fact and can be evaluated in the solver, with those conditions."""
+        options, inside = self.theory.options, self.variables.index.keys()
+        for rule in self.rules.values():
+            keys = self.theory.antecedents[rule.id]
+            if any(options[key].role == "fact" for key in keys) and inside >= set(keys):
+                for expr in conditions(rule):
+                    yield rule, self.variables.node(expr)
 
     def node(self, rule: Rule) -> Node:
         return self.theory.nodes[rule.id]
