@@ -26,6 +26,16 @@ def run_folder(folder: Path) -> Iterator[None]:
     Raises `RunError` naming `run.dir` where it cannot be used, or already holds a run."""
     made = not folder.exists()
     try:
+        _try_writing(folder)
+        yield
+    except BaseException:
+        if made and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+        raise
+
+
+def _try_writing(folder: Path) -> None:
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(b"\0" * PROBE_BYTES)
@@ -35,12 +45,6 @@ def run_folder(folder: Path) -> Iterator[None]:
         raise RunError(_refused(folder, error)) from error
     if (folder / "metrics.jsonl").exists():
         raise RunError(Problem(f"`{folder}` already holds a run", key="run.dir", fix="choose another `run.dir`"))
-    try:
-        yield
-    except BaseException:
-        if made and not any(folder.iterdir()):
-            folder.rmdir()
-        raise
 
 
 @contextmanager

@@ -1,0 +1,165 @@
+"""Layers are computed again, gradients stay what they were, and the evidence counts what really happened."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from memcfg_checkpointing import plugin
+from memcfg_checkpointing.hooks import flagged, memcfg_evidence, memcfg_patch_model
+from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, PreTrainedModel, Qwen3Config
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+from memcfg import Decision, Plan, RunError
+from memcfg.engine.evidence import compare
+
+pytestmark = pytest.mark.torch
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 8,
+}  # fmt: skip
+CONFIGS = {
+    "llama": LlamaConfig(**SIZES), "qwen3": Qwen3Config(**SIZES), "mistral": MistralConfig(**SIZES),
+    "gemma3": Gemma3TextConfig(**SIZES), "gpt2": GPT2Config(vocab_size=32, n_embd=16, n_layer=3, n_head=2),
+}  # fmt: skip
+
+
+def plan(mode: str = "full", reentrant: bool = False) -> Plan:
+    values = {"checkpointing.mode": mode, "checkpointing.reentrant": reentrant}
+    return Plan({key: Decision(value, "default") for key, value in values.items()})
+
+
+def model(kind: str = "llama") -> PreTrainedModel:
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(CONFIGS[kind]).train()
+
+
+def backward(made: torch.nn.Module) -> float:
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(0, 32, (2, 9), generator=generator)
+    torch.manual_seed(2)  # dropout must fall the same when a layer runs again
+    logits = made(input_ids=ids, use_cache=False).logits
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    loss.backward()
+    return float(loss.detach())
+
+
+def calls_of(module: torch.nn.Module) -> list[int]:
+    seen: list[int] = []
+    module.register_forward_hook(lambda *_: seen.append(1))
+    return seen
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("kind", list(CONFIGS))
+def test_loss_and_gradients_are_those_without(kind: str, reentrant: bool) -> None:
+    plain, patched = model(kind), model(kind)
+    memcfg_patch_model(plan=plan("none"), model=plain)
+    memcfg_patch_model(plan=plan("full", reentrant), model=patched)
+    assert backward(plain) == pytest.approx(backward(patched), abs=1e-7)
+    for (name, p), q in zip(plain.named_parameters(), patched.parameters(), strict=True):
+        assert (p.grad is None) == (q.grad is None), name
+        if p.grad is not None and q.grad is not None:
+            torch.testing.assert_close(p.grad, q.grad, rtol=0, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(("mode", "times"), [("full", 2), ("none", 1)])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_every_layer_runs_twice_with_it_and_once_without(mode: str, times: int, reentrant: bool) -> None:
+    made = model()
+    memcfg_patch_model(plan=plan(mode, reentrant and mode == "full"), model=made)
+    calls = [calls_of(layer.self_attn.q_proj) for layer in made.model.layers]
+    backward(made)
+    assert [len(c) for c in calls] == [times] * 3
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_layers_above_frozen_embeddings_still_get_gradients(reentrant: bool) -> None:
+    made = model()
+    made.requires_grad_(False)
+    for layer in made.model.layers:
+        layer.self_attn.q_proj.weight.requires_grad_(True)
+    memcfg_patch_model(plan=plan("full", reentrant), model=made)
+    backward(made)
+    grads = [layer.self_attn.q_proj.weight.grad for layer in made.model.layers]
+    assert all(g is not None and bool(g.abs().sum() > 0) for g in grads)
+
+
+@pytest.mark.parametrize(("mode", "reentrant"), [("full", False), ("full", True), ("none", False)])
+@pytest.mark.parametrize("kind", list(CONFIGS))
+def test_evidence_agrees_with_the_plan(kind: str, mode: str, reentrant: bool) -> None:
+    made, asked = model(kind), plan(mode, reentrant)
+    memcfg_patch_model(plan=asked, model=made)
+    made(input_ids=torch.tensor([[1, 2, 3]]), use_cache=False)  # a forward alone computes nothing again
+    backward(made)
+    found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
+    compare(asked, found)
+    assert found[0].evidence == f"{3 if mode == 'full' else 0} of 3 layers computed again in a step"
+
+
+@pytest.mark.parametrize(
+    ("broken", "effective", "because"),
+    [
+        (lambda m: m.gradient_checkpointing_disable(), "none", "something switched it off"),
+        (
+            lambda m: setattr(m.model.layers[1], "gradient_checkpointing", False),
+            "2 of 3 layers",
+            "one layer is left out",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_disable.*:FutureWarning")
+def test_evidence_tells_when_it_did_not_happen(broken: Any, effective: str, because: str) -> None:
+    made, asked = model(), plan()
+    memcfg_patch_model(plan=asked, model=made)
+    broken(made)
+    backward(made)
+    found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
+    assert found[0].effective == effective, because
+    with pytest.raises(RunError, match=r"checkpointing\.mode"):
+        compare(asked, found)
+
+
+def test_a_model_that_comes_with_it_on_has_it_off_when_asked() -> None:
+    made = model()
+    memcfg_patch_model(plan=plan("full"), model=made)
+    memcfg_patch_model(plan=plan("none"), model=made)
+    assert not list(flagged(made))
+
+
+def test_watching_ends_with_the_first_evidence() -> None:
+    made = model()
+    memcfg_patch_model(plan=plan(), model=made)
+    watched = sum(len(m._forward_pre_hooks) for m in made.modules())
+    memcfg_evidence(plan=plan(), run=SimpleNamespace(model=made), found=[])
+    assert watched > 0
+    assert sum(len(m._forward_pre_hooks) for m in made.modules()) == 0
+
+
+def test_a_patched_model_can_be_copied() -> None:
+    made = model()
+    memcfg_patch_model(plan=plan(), model=made)
+    copied = copy.deepcopy(made)
+    assert backward(copied) == backward(made)
+
+
+def test_a_model_without_support_is_refused_and_left_alone() -> None:
+    made = model()
+    made.supports_gradient_checkpointing = False
+    with pytest.raises(RunError, match=r"`checkpointing.mode`: `LlamaForCausalLM` cannot compute its layers again"):
+        memcfg_patch_model(plan=plan(), model=made)
+    assert not list(flagged(made))
+
+
+def test_selective_is_declared_not_yet_and_refused() -> None:
+    assert [str(n.when) for n in plugin.not_yet] == ["checkpointing.mode=selective"]
+    with pytest.raises(RunError, match="cannot be run yet"):
+        memcfg_patch_model(plan=plan("selective"), model=model())
+
+
+def test_every_rule_says_why() -> None:
+    assert all(rule.because and rule.id.startswith("checkpointing.") for rule in plugin.rules)
