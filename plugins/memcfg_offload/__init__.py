@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Enum, Forbid, Ignored, NotYet, Plugin, Setting, key, only_when
+from memcfg import Default, Enum, Fact, Forbid, Ignored, NotYet, Plugin, Setting, key, only_when
 
 activations = Enum(
     "offload.activations",
@@ -20,21 +20,24 @@ pin = Setting("offload.pin", bool, default=True, doc="copy through page-locked h
 path = Setting(
     "offload.path", str, default=None, nullable=True, doc="folder of `disk`; null is the system's temporary one"
 )
-cpu = Bool("offload.without_device", doc="move tensors though there is no device to free: for tests only")
+rehearsal = Fact(
+    "offload.rehearsal",
+    probe="memcfg_offload.facts:rehearsal",
+    doc="whether `MEMCFG_OFFLOAD_REHEARSAL=1` asks for copies though there is no device to free, as memcfg's tests do",
+)
 
 on = activations != "none"
 
 plugin = Plugin(
     name="offload",
     doc="keeps activations in host memory between forward and backward",
-    options=[activations, threshold, streams, stash, pin, path, cpu],
+    options=[activations, threshold, streams, stash, pin, path, rehearsal],
     rules=[
         Default(
             activations, "none", id="offload.activations.default", because="copies cost time where the device has room"
         ),
-        Default(cpu, False, when=on, id="offload.without_device.default", because="it frees nothing on a CPU"),
         Forbid(
-            on & (key("device.type") == "cpu") & cpu.off, id="offload.device.accelerator",
+            on & (key("device.type") == "cpu") & rehearsal.off, id="offload.device.accelerator",
             because="there is no accelerator whose memory it could free", suggest=["offload.activations=none"],
         ),
         Forbid(
@@ -46,7 +49,7 @@ plugin = Plugin(
             pin, when=activations == "disk", except_values=(False,), id="offload.pin.disk",
             because="files are read and written through ordinary memory",
         ),
-        *only_when(on, threshold, streams, stash, pin, cpu, because="nothing is offloaded"),
+        *only_when(on, threshold, streams, stash, pin, because="nothing is offloaded"),
         *only_when(activations == "disk", path, because="only `offload.activations=disk` writes files"),
     ],
     groups={"offload": "what leaves the device between forward and backward"},

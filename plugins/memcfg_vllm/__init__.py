@@ -77,7 +77,7 @@ plugin = Plugin(
             id="vllm.quantization.bitsandbytes", because="the policy's weights are four-bit ones of bitsandbytes",
         ),
         Default(
-            memory, 0.55, when=trainer == "online_dpo", id="vllm.gpu_memory_utilization.online_dpo",
+            memory, 0.55, when=on & (trainer == "online_dpo"), id="vllm.gpu_memory_utilization.online_dpo",
             because="completions and lengths are short, so the policy leaves more room",
         ),
         Require(
