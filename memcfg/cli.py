@@ -99,7 +99,7 @@ def _plugin_command(name: str, arguments: Arguments) -> int:
         raise RequestError(_not_yet(name))
     from memcfg.registry import load
 
-    commands = load().commands()
+    commands = load(strict=False).commands()
     if name not in commands:
         raise RequestError(_no_command(name, tuple(commands)))
     module, _, function = commands[name].partition(":")

@@ -7,7 +7,8 @@ Hydra's own flags keep their meaning. A word without `=` in front is a command; 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -74,44 +75,42 @@ class Arguments:
 
 def read(argv: Sequence[str], raw: Sequence[str] = ()) -> Arguments:
     """Read the command line. What follows a command in `raw` is left to it. Raises `RequestError` for unknown flags."""
-    found = Arguments()
-    words = iter(list(argv))
-    for word in words:
+    found, words = Arguments(), deque(argv)
+    while words:
+        word = words.popleft()
         if word.startswith("-") and word != "-":
-            words = _flag(word, words, found)
+            _flag(word, words, found)
         elif found.command is None and not found.rest and _COMMAND.match(word):
             found.command = word
             if word in raw:
                 found.rest.extend(words)
+                words.clear()
         else:
             found.rest.append(word)
     return found
 
 
-def _flag(word: str, words: Iterator[str], found: Arguments) -> Iterator[str]:
+def _flag(word: str, words: deque[str], found: Arguments) -> None:
     name, given, value = word.partition("=")
     if name in SWITCHES and not given:
         found.flags.add(SWITCHES[name])
     elif name in VALUED:
-        return _valued(name, value if given else None, words, found)
+        _valued(name, value if given else None, words, found)
     elif name in REFUSED:
         raise RequestError(Problem(REFUSED[name], key=name, fix=INSTEAD.get(name, INSTEAD[""])))
     else:
         known = [flag for flag in (*SWITCHES, *VALUED) if flag.startswith("--")]
         raise RequestError(Problem("no such flag", key=word, nearest=nearest(name, known)))
-    return words
 
 
-def _valued(name: str, value: str | None, words: Iterator[str], found: Arguments) -> Iterator[str]:
-    flag, rest = VALUED[name], list(words)
-    if value is None and rest and not (flag == "info" and rest[0] not in MENUS["info"]):
-        value, rest = rest[0], rest[1:]
-    if value is None and flag == "info":
-        value = "all"
-    if value is None:
-        raise RequestError(Problem("needs a value", key=name))
+def _valued(name: str, value: str | None, words: deque[str], found: Arguments) -> None:
+    flag = VALUED[name]
     menu = MENUS.get(flag, ())
+    if value is None and flag == "info" and not (words and words[0] in menu):
+        value = "all"
+    if value is None and not words:
+        raise RequestError(Problem("needs a value", key=name))
+    value = words.popleft() if value is None else value
     if menu and value not in menu:
         raise RequestError(Problem(f"takes one of {', '.join(menu)}, not `{value}`", key=name))
     found.values[flag] = value
-    return iter(rest)

@@ -29,7 +29,8 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     registry = installed()
     plan = resolve(arguments.rest, registry=registry, config_dir=arguments.config_dir)
     refuse_assumed(plan)
-    terminal.show(*show_plan(plan), "")
+    terminal.show(*show_plan(plan))
+    terminal.say("")
     execute(plan, registry, terminal)
     return 0
 

@@ -6,6 +6,7 @@ loader in it, so that what `--cfg` prints is what a run would get.
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @contextmanager
 def hydra(tree: Tree) -> Iterator[Hydra]:
     """Hydra over these config folders, as its global instance while it is used."""
+    logging.raiseExceptions = False  # Hydra prints through logging, which makes a traceback of a reader that left
     GlobalHydra.instance().clear()
     instance = Hydra(task_name=PRIMARY, config_loader=tree.loader)
     GlobalHydra.instance().initialize(instance)

@@ -229,7 +229,9 @@ def _key_line(key: str, said: str, text: str, values: tuple[Any, ...], sweep: bo
 
 def _check_sweep(line: Line, allowed: bool) -> None:
     if line.sweep and not allowed and line.kind != "hydra":
-        fix = f"add `-m` to run one job for each; write `{line.name}=[a,b]` for a list, quotes for text"
+        fix = "add `-m` to run one job for each"
+        if line.kind == "key":
+            fix += f"; for a list write `{line.name}=[a,b]`, for text `{line.name}='a,b'`"
         raise RequestError(Problem("several values, and this is one run", key=line.said, fix=fix))
 
 

@@ -34,8 +34,9 @@ def same_leaf(word: str, names: Iterable[str]) -> tuple[str, ...]:
 
 def score(word: str, name: str) -> float:
     """Likeness between 0 and 1."""
-    word = _canonical(word)
-    return max(_ratio(word, name), 0.97 * _ratio(_leaf(word), _leaf(name)), 0.9 * _shared_words(_leaf(word), name))
+    word, name = _canonical(word), _canonical(name)
+    by_leaf = (0.85 if "." in word else 0.97) * _ratio(_leaf(word), _leaf(name))  # who names a section means it
+    return max(_ratio(word, name), by_leaf, 0.9 * _shared_words(_leaf(word), name))
 
 
 def _canonical(word: str) -> str:

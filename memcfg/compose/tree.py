@@ -123,11 +123,12 @@ class Tree:
         return dict(self._below(""))
 
     def _below(self, parent: str) -> Iterable[tuple[str, tuple[str, ...]]]:
-        for group in self.loader.get_group_options(parent, ObjectType.GROUP):
+        sources = self.loader.repository  # the loader's own method copies it for every call
+        for group in sources.get_group_options(parent, ObjectType.GROUP):
             path = f"{parent}/{group}" if parent else group
             if path == "hydra" or group.startswith(("_", ".")):
                 continue
-            names = tuple(self.loader.get_group_options(path, ObjectType.CONFIG))
+            names = tuple(sources.get_group_options(path, ObjectType.CONFIG))
             if names:
                 yield path, names
             yield from self._below(path)

@@ -25,12 +25,12 @@ class Terminal:
 
     def show(self, *things: Any) -> None:
         """Print a result."""
-        self._print(self.out, sys.stdout, things)
+        self._print("out", sys.stdout, things)
 
     def say(self, *things: Any) -> None:
         """Print talk: what is going on, not what was asked for."""
         if not self.quiet:
-            self._print(self.err, sys.stderr, things)
+            self._print("err", sys.stderr, things)
 
     def fail(self, text: str) -> None:
         """Print an error, its first word in red where there is colour. Lines are kept: they may be commands to paste."""
@@ -53,11 +53,14 @@ class Terminal:
         console.width = min(WIDTH, console.width)
         return console
 
-    @staticmethod
-    def _print(console: Console, stream: Any, things: tuple[Any, ...]) -> None:
+    def _print(self, console: str, stream: Any, things: tuple[Any, ...]) -> None:
         for thing in things:
-            if isinstance(thing, str):
-                print(thing, file=stream)
-            else:
-                console.print(thing)
+            print(thing if isinstance(thing, str) else _rendered(getattr(self, console), thing), file=stream)
         stream.flush()
+
+
+def _rendered(console: Console, thing: Any) -> str:
+    """What rich makes of a table, without the blanks with which it fills every line."""
+    with console.capture() as captured:
+        console.print(thing)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

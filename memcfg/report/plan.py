@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 CHANGED: Final = ("you", "forced", "overridden", "fallback", "yielded")
 """Kinds of decision that differ from the plain run."""
 
+ORDER: Final = ("you", "overridden", "fallback", "forced", "yielded", "default")
+"""What was asked for, what became of it, what follows from it, what goes without saying."""
+
 
 def show_plan(plan: Plan, everything: bool = False) -> list[str | Table]:
     """The table, what is pending, and the notes, as things to print in order."""
     keys = [key for key, decision in plan.decisions.items() if everything or tells(decision)]
+    if not everything:
+        keys.sort(key=lambda key: ORDER.index(plan.decisions[key].kind))
     parts: list[str | Table] = [_heading(plan), ""]
     if keys:
         parts.append(_table(plan, keys, rules=everything))

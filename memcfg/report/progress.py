@@ -39,6 +39,8 @@ class TrainingTalk:
         self._latest.update({name: number for name, number in values.items() if number is not None})
         if self._bar is not None:
             self._bar.update(self._task, completed=step, said=_said(self._latest))
+        elif values and step == 0:
+            self.terminal.say(f"before training: {_said(self._latest)}")
         elif values:
             left = (time.monotonic() - self._begun) / max(step, 1) * (self._steps - step)
             self.terminal.say(f"step {step}/{self._steps}  {_said(self._latest)}  {duration(left)} left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -12,6 +13,10 @@ WIDTH: Final = 80
 """Columns of everything that is printed."""
 
 GIB: Final = 2**30
+
+_IN_TICKS = re.compile("`[^`]*`")
+_STUCK: Final = "\x00"
+"""Stands for a blank at which no line may end; text has none of its own."""
 
 
 def value(thing: Any) -> str:
@@ -39,14 +44,14 @@ def listed(words: Iterable[str], joint: str = "or") -> str:
 
 
 def wrapped(text: str, indent: str = "", first: str | None = None) -> list[str]:
-    """Lines of at most `WIDTH` columns; words, and so keys and paths, are never broken."""
+    """Lines of at most `WIDTH` columns, unless a word, or what stands in backticks to be pasted, is longer."""
     lines: list[str] = []
-    for paragraph in text.splitlines() or [""]:
+    for paragraph in _IN_TICKS.sub(lambda match: match[0].replace(" ", _STUCK), text).splitlines() or [""]:
         lines += textwrap.wrap(
             paragraph, WIDTH, initial_indent=indent if lines or first is None else first, subsequent_indent=indent,
             break_long_words=False, break_on_hyphens=False,
         ) or [""]  # fmt: skip
-    return lines
+    return [line.replace(_STUCK, " ") for line in lines]
 
 
 def count(number: int, noun: str) -> str:
