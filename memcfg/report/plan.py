@@ -68,7 +68,7 @@ def _table(plan: Plan, keys: list[str], rules: bool) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", width=WIDTH)
-    table.add_column("option", no_wrap=True, max_width=30, overflow="fold")
+    table.add_column("option", max_width=30, overflow="fold")
     table.add_column("value", max_width=16, overflow="fold")
     table.add_column("why", ratio=1, overflow="fold")
     for key in keys:

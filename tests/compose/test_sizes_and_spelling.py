@@ -24,7 +24,7 @@ def test_a_size_is_read(said, size_in_bytes):
 
 @pytest.mark.parametrize("said", ["", "gib", "-1gib", "1,5gib", "1e3", "24 g i b", True, None, 2.5, []])
 def test_what_is_no_size_is_refused(said):
-    with pytest.raises(ValueError, match="no size|no unit"):
+    with pytest.raises(ValueError, match=r"no size|no unit"):
         size(said)
 
 
