@@ -74,13 +74,19 @@ def _core() -> Installed:
 @cache
 def _installed() -> tuple[Candidate, ...]:
     """The entry points of all distributions, scanned once a process."""
-    return tuple(Candidate(_described(e), cache(e.load), e.name) for e in entry_points(group=GROUP))
+    return tuple(Candidate(_described(e), cache(partial(_attribute, e)), e.name) for e in entry_points(group=GROUP))
 
 
 def _described(entry: EntryPoint) -> Installed:
     if entry.dist is None:
         return Installed(entry.name, "unknown", "", entry.value)
     return Installed(entry.name, _normal(entry.dist.name), entry.dist.version, entry.value)
+
+
+def _attribute(entry: EntryPoint) -> object:
+    if not re.fullmatch(r"[\w.]+:[\w.]+", entry.value):
+        raise Unusable(f"its entry point must read `module:attribute`, as in `acme:plugin`, not `{entry.value}`")
+    return entry.load()
 
 
 def _local() -> Iterator[Candidate]:

@@ -11,7 +11,8 @@ import pytest
 
 
 class Site:
-    """`add` writes a distribution with one entry point; `run` runs code that sets `result` and gives it back."""
+    """`add` writes a distribution with one entry point; `run` runs code that sets `result` and gives it back; `cli` runs
+    the command line."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -26,18 +27,25 @@ class Site:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
         (info / "entry_points.txt").write_text(f"[memcfg]\n{entry}\n")
 
-    def run(self, code: str, cwd: Path | None = None, **environment: str):
+    def python(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("MEMCFG_")}
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code) + "\nimport json; print(json.dumps(result))"],
+        return subprocess.run(
+            [sys.executable, *arguments],
             env={**clean, "PYTHONPATH": str(self.folder), **environment},
             cwd=cwd or self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
+
+    def run(self, code: str, cwd: Path | None = None, **environment: str):
+        code = textwrap.dedent(code) + "\nimport json; print(json.dumps(result))"
+        done = self.python("-c", code, cwd=cwd, **environment)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
+
+    def cli(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.python("-m", "memcfg", *arguments, **environment)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """A plugin that cannot be used is listed with its distribution and its error, and takes nothing else down."""
 
+import re
+
 import pytest
 
 GOOD = """
@@ -27,6 +29,7 @@ BROKEN = {
     ),
     "no_attribute": ("x = 1", "AttributeError: module 'no_attribute' has no attribute 'plugin'"),
     "exits": ("import sys; sys.exit('bye')", "SystemExit: bye"),
+    "bare_module": ("plugin = 1", "its entry point must read `module:attribute`"),
     "not_a_plugin": ("plugin = {}", "it is a `dict`, not a `memcfg.Plugin`"),
     "too_new": (
         "from memcfg import Plugin\nplugin = Plugin(name='too_new', api=99)",
@@ -112,6 +115,9 @@ LOOK = """
 """
 
 
+ENTRIES = {"core": "core = false_core:plugin", "bare_module": "bare_module = bare_module"}
+
+
 def distribution(name: str) -> str:
     return f"dist-{name.replace('_', '-')}"
 
@@ -122,8 +128,9 @@ def seen(shared_site):
     for name in ("aaa_good", "zzz_good"):
         shared_site.add(f"{name[:3]}-dist", {f"{name}.py": GOOD.format(name=name)}, f"{name} = {name}:plugin")
     for name, (code, _) in BROKEN.items():
-        module = name if name != "core" else "false_core"
-        shared_site.add(distribution(name), {f"{module}.py": code}, f"{name} = {module}:plugin")
+        entry = ENTRIES.get(name, f"{name} = {name}:plugin")
+        module = re.search(r"= (\w+)", entry).group(1)
+        shared_site.add(distribution(name), {f"{module}.py": code}, entry)
     return shared_site.run(LOOK) | {"folder": str(shared_site.folder)}
 
 
@@ -228,3 +235,36 @@ def test_a_missing_value_of_a_switched_off_plugin_says_so(site):
     raised, text, _, _ = site.run(ASK.format(choices={"acme.on": True}), MEMCFG_PLUGINS_OFF="acme")
     assert raised == "RequestError"
     assert "plugin `acme` (dist-acme 1.0) is switched off by `MEMCFG_PLUGINS_OFF`" in text
+
+
+@pytest.fixture
+def three(site):
+    """A broken plugin between two good ones."""
+    for name in ("good_1", "good_2"):
+        site.add(f"dist-{name[-1]}", {f"{name}.py": GOOD.format(name=name)}, f"{name} = {name}:plugin")
+    site.add("dist-15", {"bad.py": "import no_such_module"}, "bad = bad:plugin")
+    return site
+
+
+def test_the_command_line_goes_on_with_a_broken_plugin(three):
+    assert three.cli("--help").returncode == 0
+    listing = three.cli("plugins")
+    assert listing.returncode == 0
+    assert "broken: `bad` (dist-15 1.0): ModuleNotFoundError: No module named" in listing.stdout
+    assert "good_1" in listing.stdout
+    assert "good_2" in listing.stdout
+    assert three.cli("resolve", "good_2.on=true").returncode == 0
+
+
+def test_the_command_line_stops_where_the_broken_plugin_is_asked_for(three):
+    asked = three.cli("resolve", "bad.level=1")
+    assert asked.returncode == 2
+    assert "No module named 'no_such_module'" in asked.stderr
+    assert "dist-15" in asked.stderr
+    assert "memcfg/registry" not in asked.stderr
+
+
+def test_the_command_line_in_strict_mode_stops_at_once(three):
+    strict = three.cli("resolve", "good_2.on=true", MEMCFG_STRICT_PLUGINS="1")
+    assert strict.returncode != 0
+    assert "bad (dist-15)" in strict.stderr
