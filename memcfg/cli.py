@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str], terminal: Terminal) -> int:
+    if "--local" in words:  # said before the words are read: which commands there are depends on the plugins
+        os.environ["MEMCFG_LOCAL"] = "1"
     arguments = read(words, raw=_raw_commands(words))
     terminal.quiet = arguments.has("quiet")
     terminal.color = terminal.color and not arguments.has("no_color")

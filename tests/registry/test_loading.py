@@ -102,6 +102,16 @@ def test_the_local_file_is_a_plugin_only_on_request(site, tmp_path):
     assert site.run(USE_LOCAL, cwd=tmp_path, MEMCFG_LOCAL="1") == [[["mine", "local", "ok", True]], 7]
 
 
+def test_a_flag_asks_for_the_local_file_too(site):
+    import textwrap
+
+    (site.folder / "memcfg_local.py").write_text(textwrap.dedent(LOCAL))
+    assert "mine" in site.cli("--local", "plugins").stdout
+    assert "mine" not in site.cli("plugins").stdout
+    assert site.cli("--local", "resolve", "trainer.name=mine").returncode == 0
+    assert site.cli("resolve", "trainer.name=mine").returncode == 2
+
+
 def test_entry_points_are_looked_up_once_a_process(three):
     code = """
         import importlib.metadata as metadata
