@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers.trainer_callback import TrainerCallback, TrainerControl, TrainerState
 
+from memcfg import planfile
 from memcfg.engine import canaries, evidence
 from memcfg.engine.metrics import MetricsFile
 from memcfg.engine.reporter import Reporter
@@ -17,6 +18,9 @@ from memcfg.files import write_atomic
 
 if TYPE_CHECKING:
     from memcfg.engine.trainer import EngineTrainer
+
+
+PLAN_FILE = "resolved.yaml"
 
 
 class Course(TrainerCallback):
@@ -37,6 +41,8 @@ class Course(TrainerCallback):
         self.canaries = canaries.check(
             canaries.Subject(run, trainer.model_wrapped, trainer.optimizer, trainer.accelerator)
         )
+        if args.should_save and not (self.folder / PLAN_FILE).exists():
+            planfile.save(run.plan, self.folder / PLAN_FILE)
         self._baseline(state.global_step)
         self._begun = True
         self.reporter.begin(state.max_steps)

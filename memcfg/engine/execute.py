@@ -1,6 +1,7 @@
 """Train a plan: build it, prove it, train it, and leave a run folder that says what happened.
 
-    run folder   effective.json   resolved and effective value of every option with evidence
+    run folder   resolved.yaml    the plan
+                 effective.json   resolved and effective value of every option with evidence
                  ledger.json      tokens and rows: read, kept, cut, dropped, padded, supervised
                  metrics.jsonl    one line for each logged step
                  memory.json      measured peak
@@ -13,13 +14,15 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import set_seed
+from transformers.utils import logging
 
 from memcfg.engine import memory
 from memcfg.engine.build import Run, build
@@ -67,7 +70,7 @@ def train(plan: Plan, hooks: Hooks, run_dir: str | Path, *, reporter: Reporter |
     reporter = reporter or Silent()
     folder = Path(run_dir)
     _refuse(plan)
-    with run_folder(folder):
+    with run_folder(folder), _no_bars():
         set_seed(plan["run.seed"])
         reporter.stage("preparing the data and the model")
         run = build(plan, hooks)
@@ -77,6 +80,18 @@ def train(plan: Plan, hooks: Hooks, run_dir: str | Path, *, reporter: Reporter |
         reporter.stage("saving the model")
         trainer.save_final(folder / "model")
     return _report(run, course, trainer, folder, time.perf_counter() - begin)
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Transformers' own progress bars (a model of two files makes one) off: the reporter says what goes on."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _refuse(plan: Plan) -> None:

@@ -157,7 +157,7 @@ class EngineTrainer(Trainer):
 
         Trainer switched the cache off for training; whoever generates with the model wants it as it was."""
         if self._use_cache is not None:
-            self.run.model.config.use_cache = self._use_cache
+            self.run.model.config.use_cache = self._use_cache  # type: ignore[union-attr, assignment]
         with whole(target, main=self.args.should_save) as partial:
             self.save_model(str(partial), _internal_call=True)
             (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle of paths; the plan says it all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Enum, Ignored, NotYet, Plugin
+from memcfg import Bool, Default, Enum, Forbid, Ignored, NotYet, Plugin
 
 mode = Enum(
     "checkpointing.mode", ("full", "selective", "none"),
@@ -22,6 +22,11 @@ plugin = Plugin(
         Default(
             reentrant, False, id="checkpointing.reentrant.default",
             because="the newer way also works where a layer's inputs need no gradient",
+        ),
+        Forbid(
+            (mode == "selective") & reentrant.on, id="checkpointing.selective.reentrant",
+            because="the re-entrant way computes whole layers again and cannot keep a part of them",
+            suggest=["checkpointing.reentrant=false", "checkpointing.mode=full"],
         ),
         Ignored(
             reentrant, id="checkpointing.reentrant.off", when=mode == "none", except_values=(False,),

@@ -49,7 +49,7 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     return found
 
 
-def enable(model: torch.nn.Module, *, reentrant: bool) -> None:
+def enable(model: Any, *, reentrant: bool) -> None:
     """Checkpoint every layer of a Transformers model. Raises `RunError`, leaving all off, where it has no support."""
     arguments = {"use_reentrant": reentrant}
     try:
@@ -59,7 +59,7 @@ def enable(model: torch.nn.Module, *, reentrant: bool) -> None:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=arguments)
     except (AttributeError, TypeError, ValueError) as error:
         for module in flagged(model):
-            module.gradient_checkpointing = False
+            setattr(module, "gradient_checkpointing", False)  # noqa: B010 (a module's attributes are typed as tensors)
         text = f"`{type(model).__name__}` cannot compute its layers again: {error}"
         raise RunError(
             Problem(text, key="checkpointing.mode", fix="`checkpointing=none` keeps its activations")
@@ -69,7 +69,7 @@ def enable(model: torch.nn.Module, *, reentrant: bool) -> None:
         model.enable_input_require_grads()
 
 
-def disable(model: torch.nn.Module) -> None:
+def disable(model: Any) -> None:
     """Checkpoint no layer."""
     if hasattr(model, "activation_checkpointing_disable"):
         model.activation_checkpointing_disable()

@@ -41,7 +41,7 @@ def test_a_sound_run_passes_every_canary(bench: Any, tmp_path: Path, attention: 
 
 def test_nothing_supervised(bench: Any, tmp_path: Path) -> None:
     hooks = bench.Hooks(bench.rows(masked=range(6)))
-    with pytest.raises(RunError, match="`data.source`: the first step has no target"):
+    with pytest.raises(RunError, match=r"`data.source`: the first step has no target"):
         canaries.check(subject(bench, tmp_path, hooks))
 
 
@@ -79,7 +79,7 @@ def test_padded_rows_hold_one_document_each_and_are_exempt(bench: Any, tmp_path:
 def test_where_no_row_of_the_first_step_is_shared_two_short_documents_are_made(bench: Any, tmp_path: Path) -> None:
     hooks = bench.Hooks(attention=lambda plan, model: seeing("sdpa")(bench))
     leaky = subject(bench, tmp_path, hooks, batch_layout="rows", run_batch_size=1)
-    with pytest.raises(RunError, match="attention.implementation"):
+    with pytest.raises(RunError, match=r"attention\.implementation"):
         canaries.isolation(leaky)
 
 

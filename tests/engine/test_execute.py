@@ -42,7 +42,14 @@ def test_a_run_folder_says_what_happened(bench: Any, tmp_path: Path) -> None:
     hooks = bench.Hooks(held_out=bench.rows(seed=5))
     report = train(bench.plan(run_steps=5, run_eval_steps=4), hooks, tmp_path / "run")
     folder = tmp_path / "run"
-    assert contents(folder) == ["effective.json", "ledger.json", "memory.json", "metrics.jsonl", "model"]
+    assert contents(folder) == [
+        "effective.json",
+        "ledger.json",
+        "memory.json",
+        "metrics.jsonl",
+        "model",
+        "resolved.yaml",
+    ]
     found = lines(folder)
     assert [line["step"] for line in found] == [0, 1, 2, 4, 5]
     assert all({"step", "loss", "tokens_per_second"} <= set(line) for line in found)
@@ -218,7 +225,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_at_its_step(bench: Any, tmp_pat
             return super().loss_sum(model, batch) * (bad if self.steps == 3 else 1.0)
 
     hooks = bench.Hooks(objective=lambda plan: Diverging())
-    with pytest.raises(RunError, match="`run.learning_rate`: the loss of step 3 is (nan|inf)"):
+    with pytest.raises(RunError, match=r"`run.learning_rate`: the loss of step 3 is (nan|inf)"):
         train(bench.plan(run_log_steps=1, run_save_steps=1), hooks, tmp_path / "run")
     assert [line["step"] for line in lines(tmp_path / "run")] == [0, 1, 2]
     assert all(line["loss"] > 1 for line in lines(tmp_path / "run"))
@@ -241,7 +248,13 @@ def test_ctrl_c_keeps_what_was_measured_and_passes_through(bench: Any, tmp_path:
     with pytest.raises(KeyboardInterrupt):
         train(bench.plan(run_log_steps=1), hooks, tmp_path / "run", reporter=told)
     assert [line["step"] for line in lines(tmp_path / "run")] == [0, 1, 2]
-    assert contents(tmp_path / "run") == ["effective.json", "ledger.json", "memory.json", "metrics.jsonl"]
+    assert contents(tmp_path / "run") == [
+        "effective.json",
+        "ledger.json",
+        "memory.json",
+        "metrics.jsonl",
+        "resolved.yaml",
+    ]
     assert told.said[-1] == ("end",)
 
 
@@ -254,7 +267,13 @@ def test_ctrl_c_while_saving_leaves_no_half_model(bench: Any, tmp_path: Path, mo
     monkeypatch.setattr(execute.EngineTrainer, "save_model", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(bench.plan(), bench.Hooks(), tmp_path / "run")
-    assert contents(tmp_path / "run") == ["effective.json", "ledger.json", "memory.json", "metrics.jsonl"]
+    assert contents(tmp_path / "run") == [
+        "effective.json",
+        "ledger.json",
+        "memory.json",
+        "metrics.jsonl",
+        "resolved.yaml",
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ the output folder
@@ -301,9 +320,13 @@ def test_a_disk_that_fills_while_saving_is_a_run_error(
 
 
 def test_a_fault_that_is_not_the_disks_is_not_called_so(bench: Any, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="boom"), saving.whole(tmp_path / "model") as partial:
-        partial.mkdir(parents=True)
-        raise RuntimeError("boom")
+    def write() -> None:
+        with saving.whole(tmp_path / "model") as partial:
+            partial.mkdir(parents=True)
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        write()
     assert contents(tmp_path) == []
 
 
