@@ -32,6 +32,15 @@ PREFIX: Final = "memcfg_"
 SPECS: Final[dict[str, FunctionType]] = {n: f for n, f in vars(hookspecs).items() if n.startswith(PREFIX)}
 
 
+def _slot(spec: FunctionType) -> Slot:
+    slot: Slot = spec.memcfg_slot  # type: ignore[attr-defined]
+    return slot
+
+
+SELECTORS: Final = frozenset(selector for spec in SPECS.values() if (selector := _slot(spec).selector))
+"""The options whose value picks the plugin that an exclusive hook is called on."""
+
+
 class Call(NamedTuple):
     """One hook call that was made: the hook, the plugin that answered, and how long it took."""
 
@@ -140,11 +149,6 @@ class Hooks:
 
     def _error(self, plugin: str, text: str) -> PluginError:
         return PluginError(text, plugin, self._plugins[plugin].distribution if plugin in self._plugins else None)
-
-
-def _slot(spec: FunctionType) -> Slot:
-    slot: Slot = spec.memcfg_slot  # type: ignore[attr-defined]
-    return slot
 
 
 def _imported(plugin: Installed, module_name: str) -> ModuleType:

@@ -45,11 +45,12 @@ class Plugin:
     `options`: options, settings and facts it owns. `rules`: ids begin with `<name>.`. `provides`: menu values it adds
     to open options and implements; of its own options it implements the whole menu, or just what it lists here.
     `hooks`: dotted module of hook implementations. `active`: when that module is needed beyond the obvious, which is
-    whenever an implemented value is in the plan; the default adds nothing, except that a plugin which implements no
-    value at all is always active. `conf`: Hydra search path (`pkg://...`) of its config groups; `None` for first-party plugins,
-    whose groups lie in `conf/`. `groups`: config groups for which the plugin answers, `{group: doc line}`. `commands`:
-    sub-commands of `memcfg`, `{name: "module:function"}`; the function takes the remaining arguments and returns an
-    exit code. `not_yet`: what its rules allow but its hooks cannot do yet. `api`: the interface it was written for."""
+    whenever the selector of an exclusive hook has a value that the plugin implements; the default adds nothing, except
+    that a plugin which implements no such value is always active. `conf`: Hydra search path (`pkg://...`) of its config
+    groups; `None` for first-party plugins, whose groups lie in `conf/`. `groups`: config groups for which the plugin
+    answers, `{group: doc line}`. `commands`: sub-commands of `memcfg`, `{name: "module:function"}`; the function takes
+    the remaining arguments and returns an exit code. `not_yet`: what its rules allow but its hooks cannot do yet. `api`:
+    the interface it was written for."""
 
     name: str
     api: int = API

@@ -14,7 +14,7 @@ from memcfg.plan import Plan
 from memcfg.registry.absent import explained
 from memcfg.registry.assemble import Assembly, assemble
 from memcfg.registry.claims import implemented
-from memcfg.registry.hooks import Hooks
+from memcfg.registry.hooks import SELECTORS, Hooks
 from memcfg.registry.installed import Installed, failure
 from memcfg.registry.loader import environment, flag, installed
 from memcfg.registry.plugin import Plugin
@@ -93,7 +93,7 @@ class Registry:
 
     def active(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """The plugins that these values make active, in loading order."""
-        chosen = set(self.providers(values).values())
+        chosen = {plugin for key, plugin in self.providers(values).items() if key in SELECTORS}
         return tuple(name for name, plugin in self._declared() if name in chosen or _wanted(plugin, values))
 
     def conf_paths(self) -> list[str]:
@@ -171,5 +171,5 @@ class Registry:
 
 
 def _wanted(plugin: Plugin, values: Mapping[str, Any]) -> bool:
-    """Whether a plugin is active beyond implementing a chosen value."""
-    return not implemented(plugin) if plugin.active is None else holds(plugin.active, values)
+    """Whether a plugin is active beyond answering a hook that the values select."""
+    return not SELECTORS & implemented(plugin).keys() if plugin.active is None else holds(plugin.active, values)

@@ -47,6 +47,13 @@ def focal(**changes) -> Plugin:
     return Plugin(**{"name": "focal", **fields, **changes})
 
 
+def coloured(active) -> Plugin:
+    """A plugin with an open option that selects no hook."""
+    return focal(
+        options=[Enum("focal.colour", ("red", "none"), open=True, doc="which colour")], provides={}, active=active
+    )
+
+
 def request(**choices) -> Request:
     return Request({k.replace("__", "."): Choice(v, "command line") for k, v in choices.items()}, FACTS)
 
@@ -89,6 +96,8 @@ def test_an_owner_may_leave_a_value_of_its_menu_to_another():
         (focal(active=key("host.fast").on), {"host.fast": True}, True, "its condition holds"),
         (focal(active=key("host.fast").on), {"host.fast": False}, False, "its condition does not hold"),
         (focal(active=key("host.fast").on), {"loss.type": "focal"}, True, "it implements a chosen value anyway"),
+        (coloured(key("focal.colour") != "none"), {"focal.colour": "none"}, False, "no hook asks for its colour"),
+        (coloured(None), {"focal.colour": "none"}, True, "no value can select it"),
     ],
 )
 def test_when_a_plugin_is_active(plugin, values, active, because):
