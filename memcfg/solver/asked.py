@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from memcfg.errors import Note, Problem, RequestError
+from memcfg.solver.decision import Decision
 from memcfg.solver.expr import PENDING, UNSET, Option, same, show
 from memcfg.solver.request import Choice, Request
 from memcfg.solver.rules import Default, Fallback, Force, RemovedKey, RenameKey, RenameValue, Rule
@@ -17,20 +18,32 @@ from memcfg.solver.theory import Theory
 from memcfg.solver.values import Refused, accept, closest
 
 _COMMAND_LINE = "command line"
+SUPPOSED = "supposed"
+"""The origin of a choice that nobody made: the question is what would follow from it."""
+
+
+class Renamed(NamedTuple):
+    """What the user wrote under an old name: the value, the rule that says so, and the override as it was written."""
+
+    value: Any
+    rule: Rule
+    written: str
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request that fits the theory. `renamed`: key -> (what was typed, the rule that renamed it)."""
+    """A request that fits the theory. `pending`: declared facts that nobody knows yet."""
 
     choices: Mapping[str, Choice]
     facts: Mapping[str, Any]
     assumed: frozenset[str]
     pending: frozenset[str]
     notes: tuple[Note, ...] = ()
-    renamed: Mapping[str, tuple[Any, Rule]] = field(default_factory=dict)
+    renamed: Mapping[str, Renamed] = field(default_factory=dict)
     secrets: frozenset[str] = frozenset()
     """Options whose value no message may show."""
+
+    decided: Mapping[str, Decision] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -51,7 +64,18 @@ def normalise(theory: Theory, request: Request) -> Asked:
         dict(sorted(reading.choices.items())), facts, frozenset(request.assumed), frozenset(declared - facts.keys()),
         (*request.notes, *reading.notes), reading.renamed,
         frozenset(key for key, option in theory.options.items() if option.secret),
+        _standing(theory, request, reading.choices),
     )  # fmt: skip
+
+
+def _standing(theory: Theory, request: Request, choices: Mapping[str, Choice]) -> dict[str, Decision]:
+    """Earlier decisions that still say something: with a value, about an option that nobody chose."""
+    options = theory.options
+    return {
+        key: decision
+        for key, decision in sorted(request.decided.items())
+        if key in options and options[key].role != "fact" and key not in choices and decision.value is not UNSET
+    }
 
 
 class _Reading:
@@ -60,7 +84,7 @@ class _Reading:
     def __init__(self, theory: Theory) -> None:
         self.theory = theory
         self.choices: dict[str, Choice] = {}
-        self.renamed: dict[str, tuple[Any, Rule]] = {}
+        self.renamed: dict[str, Renamed] = {}
         self.notes: list[Note] = []
         self.problems: list[Problem] = []
         self._keys = {r.old: r for r in theory.rules.values() if isinstance(r, RenameKey)}
@@ -106,20 +130,21 @@ class _Reading:
             first = other.origin == _COMMAND_LINE, choice.origin == _COMMAND_LINE
             if first[0] is first[1]:
                 text = f"is set twice under two names: `{show(other.value)}` and `{show(choice.value)}`"
-                self.problems.append(Problem(text, key=key, fix=f"keep one of them: `~{old[0]}`"))
+                earlier = old[0] if rules else self.renamed[key].written.partition("=")[0]
+                self.problems.append(Problem(text, key=key, fix=f"keep one of them: `~{earlier}`"))
                 return
             if first[0]:
                 return
         self.choices[key] = choice
         if rules:
-            self.renamed[key] = (old[1], rules[-1])
-            self._note_renames(key, choice.value, old, rules)
+            written = f"{old[0]}={show(old[1])}"
+            self.renamed[key] = Renamed(old[1], rules[-1], written)
+            self._note_renames(f"{key}={show(choice.value)}", written, rules)
 
-    def _note_renames(self, key: str, value: Any, old: tuple[str, Any], rules: list[Rule]) -> None:
-        was, now = f"{old[0]}={show(old[1])}", f"{key}={show(value)}"
+    def _note_renames(self, now: str, written: str, rules: list[Rule]) -> None:
         because = "; ".join(dict.fromkeys(r.because for r in rules))
-        data = {"old": was, "new": now, "key": key}
-        self.notes.append(Note("deprecation", rules[-1].id, f"`{was}` is now `{now}`: {because}", data))
+        data = {"old": written, "new": now}
+        self.notes.append(Note("deprecation", rules[-1].id, f"`{written}` is now `{now}`: {because}", data))
 
     def _unknown(self, key: str) -> Problem:
         known = [k for k, o in self.theory.options.items() if o.role not in ("fact", "derived")]

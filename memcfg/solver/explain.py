@@ -16,14 +16,14 @@ from memcfg.solver.asked import Asked
 from memcfg.solver.problem import Answer, Problem
 from memcfg.solver.propagate import contradiction as contradict
 from memcfg.solver.repair import repairs, repairs_of_checks
-from memcfg.solver.retell import given, joined, retell
+from memcfg.solver.retell import given, retell
 from memcfg.solver.rules import Check, Rule
-from memcfg.solver.theory import Tag, Tagged
+from memcfg.solver.theory import Tag
 
 AT_MOST: Final = 3
 """Conflicts that are reported."""
 
-_DROP_FIRST: Final = {"you": 0, "default": 1, "unset": 1, "rule": 2, "fact": 3}
+_DROP_FIRST: Final = {"you": 0, "default": 1, "unset": 1, "decided": 1, "rule": 2, "fact": 3}
 """What is left out first where a contradiction can do without one thing or another: the less of what the user wrote
 takes part, the fewer choices are blamed."""
 
@@ -56,7 +56,9 @@ def failed_checks(answer: Answer, asked: Asked, failures: Iterable[tuple[Check, 
     failures = list(failures)
     for rule, text in failures:
         lines = [given(key, values[key], asked) for key in rule.reads]
-        told.append(Conflict(rule.reads, (rule.id,), joined([*lines, f"`{rule.id}`: {text}, because {rule.because}"])))
+        told.append(
+            Conflict(rule.reads, (rule.id,), "\n".join([*lines, f"`{rule.id}`: {text}, because {rule.because}"]))
+        )
     return ConflictError(told, repairs_of_checks(answer, [rule for rule, _ in failures]), asked.notes)
 
 
@@ -69,24 +71,25 @@ def minimal_conflicts(problem: Problem, limit: int = AT_MOST) -> list[Conflictin
             core = problem.core(defaults=with_defaults, spent=spent)
             if core is None:
                 break
-            tags = minimal(problem.clauses, problem.full, core)
+            tags = _minimal(problem, core)
             found.append(tags)
-            soft = {t for t in tags if t.kind in ("you", "default", "unset")}
+            soft = {t for t in tags if t.kind in ("you", "default", "unset", "decided")}
             if not soft:  # the rules contradict the facts, whatever is chosen
                 return found
             spent |= soft
     return found
 
 
-def minimal(clauses: Iterable[Tagged], full: list[int], core: Conflicting) -> Conflicting:
+def _minimal(problem: Problem, core: Conflicting) -> Conflicting:
     """A minimal part of a contradiction, by leaving out one tag after the other in a fixed order."""
-    within = [t for t in clauses if t[1] <= core]
+    within = [t for t in problem.clauses if t[1] <= core]
     for tag in sorted(core, key=lambda t: (_DROP_FIRST[t.kind], t.name)):
         if tag in core:
-            smaller = contradict([t for t in within if t[1] <= core - {tag}], full)
+            left = [t for t in within if t[1] <= core - {tag}]
+            smaller = contradict(left, problem.full, problem.budget)
             if smaller is not None:
                 core = smaller  # type: ignore[assignment]
-                within = [t for t in within if t[1] <= core]
+                within = [t for t in left if t[1] <= core]
     return core
 
 
@@ -97,7 +100,7 @@ def why_excluded(answer: Answer, key: str, value: object) -> list[Rule]:
     before = program.order[: program.order.index(program.variables.index[key])]
     pins = {var: bit for var, bit in answer.pins().items() if var in before}
     pretended = replace(problem, choices={**problem.choices, key: value}, pins=pins)
-    pretended = replace(pretended, loyal=frozenset(g.rule.id for g in pretended.guards(key)))
+    pretended = replace(pretended, muted=frozenset(g.rule.id for g in pretended.guards(key)))
     found = minimal_conflicts(pretended, limit=1)
     ids = [t.name for tags in found for t in sorted(tags) if t.kind in ("rule", "default")]
     rules = [program.theory.rules[i] for i in ids]

@@ -130,6 +130,10 @@ class Not(Expr):
     part: Expr
 
     def __str__(self) -> str:
+        if isinstance(self.part, In):
+            if len(self.part.values) == 1:
+                return f"{self.part.key}!={show(self.part.values[0])}"
+            return str(self.part).replace(" in (", " not in (", 1)
         return f"not {_wrap(self.part)}"
 
 
@@ -333,17 +337,25 @@ def Setting(
 
 
 def Fact(
-    key: str, *, probe: str, doc: str, values: Iterable[Any] | None = (False, True), minimum: int | None = None
+    key: str,
+    *,
+    probe: str,
+    doc: str,
+    values: Iterable[Any] | None = (False, True),
+    minimum: int | None = None,
+    open: bool = False,
 ) -> Option:
     """Something probed on the host before solving by `probe` ("module:function", free of torch).
 
-    `values` is its menu; `values=None` makes it an integer. The probe is called with the request's values and returns a
+    `values` is its menu; `values=None` makes it an integer. With `open=True` the probe may find other names too, which
+    no rule tells apart. The probe is called with the request's values and returns a
     value, or `memcfg.PENDING` where only the network or the data can tell."""
     menu = None if values is None else tuple(values)
     kind = "int" if menu is None else ("bool" if set(map(str, menu)) == {"False", "True"} else "enum")
     return Option(
-        key, kind, role="fact", doc=doc, values=menu or (), minimum=minimum, probe=probe, source=calling_source()
-    )
+        key, kind, role="fact", doc=doc, values=menu or (), minimum=minimum, probe=probe, open=open,
+        source=calling_source(),
+    )  # fmt: skip
 
 
 PENDING: Final = _Symbol("PENDING")

@@ -14,7 +14,7 @@ from typing import Any, Final
 from memcfg.solver.domain import Interval, _Other
 from memcfg.solver.expr import UNSET, Option, same
 from memcfg.solver.lower import Lit, Lowering, truth
-from memcfg.solver.propagate import Propagation, Unsatisfiable
+from memcfg.solver.propagate import Budget, Propagation, Unsatisfiable
 from memcfg.solver.rules import Fallback, Ignored
 from memcfg.solver.theory import Guarded, Program, Proposal, Tag, Tagged
 from memcfg.solver.values import accept
@@ -25,7 +25,8 @@ _UNTAGGED: Final[frozenset[Tag]] = frozenset()
 @dataclass(frozen=True)
 class Problem:
     """`free`: options whose choice and defaults are dropped. `pins`: option -> bit that its default must give.
-    `loyal`: rules that may not answer a choice with another value (None: all may). `heeds_ignored`: whether a choice
+    `muted`: rules that may not answer a choice with another value. `decided`: values
+    that stand from an earlier resolution. `heeds_ignored`: whether a choice
     that nothing reads is a contradiction of its own."""
 
     program: Program
@@ -33,8 +34,11 @@ class Problem:
     facts: Mapping[str, Any]
     free: frozenset[str] = frozenset()
     pins: Mapping[int, int] = field(default_factory=dict)
-    loyal: frozenset[str] = frozenset()
+    muted: frozenset[str] = frozenset()
     heeds_ignored: bool = False
+    decided: Mapping[str, Any] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget, compare=False)
+    """Shared by all variations of a question."""
 
     @cached_property
     def _lowering(self) -> Lowering:
@@ -44,7 +48,8 @@ class Problem:
     def asserted(self) -> list[Tagged]:
         """What this question adds to the program: facts, choices, what nothing reads."""
         index = self.program.variables.index
-        tagged = [self._fact(key) for key in self.facts if key in index]
+        tagged = [self._unit("fact", key, value) for key, value in self.facts.items() if key in index]
+        tagged += [self._unit("decided", key, value) for key, value in self.decided.items() if self._stands(key)]
         for key in self.choices:
             if key not in self.free:
                 if key in index:
@@ -70,7 +75,7 @@ class Problem:
 
     def _supports(self, var: int) -> bool:
         key = self.program.variables.names[var]
-        return key not in self.choices and key not in self.free
+        return key not in self.choices and key not in self.free and key not in self.decided
 
     def _pinned(self, var: int, tagged: list[Tagged]) -> list[Tagged]:
         """Support clauses that accept one value only, where the variable is pinned."""
@@ -98,9 +103,13 @@ class Problem:
                 state.add(clause, tags)
         return state
 
-    def _fact(self, key: str) -> Tagged:
-        literal = self.program.variables.literal(key, (self.facts[key],))
-        return ((literal.var, literal.mask),), frozenset((Tag("fact", key),))
+    def _unit(self, kind: str, key: str, value: Any) -> Tagged:
+        literal = self.program.variables.literal(key, (value,))
+        return ((literal.var, literal.mask),), frozenset((Tag(kind, key),))
+
+    def _stands(self, key: str) -> bool:
+        """Whether an earlier decision about this option counts."""
+        return key in self.program.variables.index and key not in self.choices and key not in self.free
 
     def guards(self, key: str) -> list[Guarded]:
         """Rules that may answer this choice with another value."""
@@ -109,7 +118,7 @@ class Problem:
         for guard in self.program.forces.get(key, ()):
             if getattr(guard.rule, "on_user", None) == "override" and not same(guard.rule.value, value):
                 found.append(guard)
-        return [g for g in found if g.rule.id not in self.loyal]
+        return [g for g in found if g.rule.id not in self.muted]
 
     def _choice(self, key: str, lowering: Lowering) -> list[Tagged]:
         """The option is as chosen, or a rule fires that may override the choice."""
@@ -139,12 +148,12 @@ class Problem:
 
     def solve(self) -> Answer:
         """The first model. Raises `Unsatisfiable` with the tags of a contradiction, or `Entangled`."""
-        return Answer(self, self.prepare().search(self.program.order, self._preferred))
+        return Answer(self, self.prepare().search(self.program.order, self._preferred, self.budget))
 
     def core(self, *, defaults: bool = True, spent: Collection[Tag] = ()) -> frozenset[Tag] | None:
         """Tags of a contradiction, or None where there is a model."""
         try:
-            self.prepare(defaults=defaults, spent=spent).search(self.program.order, self._preferred)
+            self.prepare(defaults=defaults, spent=spent).search(self.program.order, self._preferred, self.budget)
         except Unsatisfiable as error:
             return error.tags  # type: ignore[return-value]
         return None
@@ -171,7 +180,7 @@ class Answer:
         """The concrete value: the user's or the host's own number where it lies in the answer's interval."""
         var = self.problem.program.variables.index[key]
         domain, bit = self.problem.program.variables.domains[var], self.dom[var]
-        for given in (self.problem.choices, self.problem.facts):
+        for given in (self.problem.choices, self.problem.facts, self.problem.decided):
             if key in given and domain.bit(given[key]) == bit:
                 return given[key]
         symbol = domain.symbol(bit)
@@ -190,8 +199,9 @@ class Answer:
             return problem.facts.get(key, UNSET)
         if key in problem.program.variables.index:
             return self.value(key)
-        if key in problem.choices:
-            return problem.choices[key]
+        for given in (problem.choices, problem.decided):
+            if key in given:
+                return given[key]
         spoken = self.spoken(key)
         return option.default if spoken is None else accept(option, spoken.rule.values[0])
 
@@ -218,4 +228,5 @@ class Answer:
     def pins(self) -> dict[int, int]:
         """What the defaults gave, as pins for a variation of the question."""
         names = self.problem.program.variables.names
-        return {var: self.dom[var] for var in self.problem.program.support if names[var] not in self.problem.choices}
+        given = {*self.problem.choices, *self.problem.decided}
+        return {var: self.dom[var] for var in self.problem.program.support if names[var] not in given}

@@ -15,11 +15,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
-BUDGET: Final = 2_000
-"""Contradictions after which a search gives up. Rule bases of configuration need none or a few."""
+BUDGET: Final = 1_000
+"""Contradictions after which a question is given up. Rule bases of configuration need none or a few."""
 
 Literals = Sequence[tuple[int, int]]
 Tags = frozenset[Hashable]
+
+Preference = Callable[[int, Sequence[int]], Iterable[int]]
 
 _DECISION: Final = -1
 _ALWAYS: Final = [(-1, -1), (-1, -1)]  # a clause that every visit finds alive
@@ -41,17 +43,29 @@ class Entangled(Exception):
         self.tags = tuple(tags)
 
 
+class Budget:
+    """How many contradictions may still be met, over all searches that share it."""
+
+    def __init__(self, contradictions: int = BUDGET) -> None:
+        self.left = contradictions
+        self._met: dict[Hashable, int] = {}
+
+    def spend(self, tags: Tags) -> None:
+        """Count one contradiction between clauses with these tags. Raises `Entangled` where it was one too many."""
+        for tag in tags:
+            self._met[tag] = self._met.get(tag, 0) + 1
+        self.left -= 1
+        if self.left < 0:
+            raise Entangled(sorted(self._met, key=lambda t: (-self._met[t], str(t))))
+
+
 class Propagation:
     """Clauses, and the state of one search over them. `full` are the domains before anything is known.
 
     A prepared object may be copied, and its copies changed with `add`, `drop` and `swap`, until its search begins."""
 
-    def __init__(
-        self, full: Sequence[int], clauses: Iterable[tuple[Literals, Tags]] = (), budget: int = BUDGET
-    ) -> None:
+    def __init__(self, full: Sequence[int], clauses: Iterable[tuple[Literals, Tags]] = ()) -> None:
         self.dom = list(full)
-        self.contradictions = 0
-        self._budget = budget
         self._clauses: list[list[tuple[int, int]]] = []
         self._tags: list[Tags] = []
         self._watch: list[list[int]] = [[] for _ in full]
@@ -61,7 +75,7 @@ class Propagation:
 
     def copy(self) -> Propagation:
         other = Propagation.__new__(Propagation)
-        other.dom, other.contradictions, other._budget = self.dom[:], 0, self._budget
+        other.dom = self.dom[:]
         other._clauses = [clause[:] for clause in self._clauses]
         other._tags, other._units = self._tags[:], self._units[:]
         other._watch = [watching[:] for watching in self._watch]
@@ -180,9 +194,12 @@ class Propagation:
 
     # ----------------------------------------------------------------------------------------------------- search
 
-    def search(self, order: Sequence[int], prefer: Callable[[int, Sequence[int]], Iterable[int]]) -> list[int]:
-        """Decide the variables in `order`, each by the first bit of `prefer(variable, domains)` that is left."""
+    def search(self, order: Sequence[int], prefer: Preference, budget: Budget | None = None) -> list[int]:
+        """Decide the variables in `order`, each by the first bit of `prefer(variable, domains)` that is left.
+
+        Returns the domains, one bit each for the variables of `order`. Raises `Unsatisfiable` or `Entangled`."""
         self._begin()
+        self._budget = budget or Budget()
         violated = self._start()
         if violated is not None:
             raise Unsatisfiable(self._causes(violated))
@@ -205,25 +222,16 @@ class Propagation:
         """Propagate; learn from contradictions until none is left. True if a decision was taken back."""
         back = False
         while (violated := self._propagate()) is not None:
-            self._count(violated)
             if not self._levels:
                 raise Unsatisfiable(self._causes(violated))
             literals, tags, level = self._learn(violated)
+            self._budget.spend(tags)
             if not literals:
                 raise Unsatisfiable(tags)
             self._undo(level)
             self._assert(literals, tags)
             back = True
         return back
-
-    def _count(self, violated: int) -> None:
-        self.contradictions += 1
-        if self.contradictions > self._budget:
-            met: dict[Hashable, int] = {}
-            for tags in self._tags[-self._budget :]:
-                for tag in tags:
-                    met[tag] = met.get(tag, 0) + 1
-            raise Entangled(sorted(met, key=lambda t: (-met[t], str(t))))
 
     def _assert(self, literals: dict[int, int], tags: Tags) -> None:
         """Store a learned clause, of which exactly one literal is not false here, and narrow by it."""
@@ -292,13 +300,15 @@ class Propagation:
         return sum(start <= at for start in self._levels)
 
 
-def contradiction(clauses: Iterable[tuple[Literals, Tags]], full: Sequence[int]) -> Tags | None:
+def contradiction(
+    clauses: Iterable[tuple[Literals, Tags]], full: Sequence[int], budget: Budget | None = None
+) -> Tags | None:
     """Tags of clauses that contradict each other, or None. Only variables that some clause mentions are looked at."""
     listed = list(clauses)
     index = {var: i for i, var in enumerate(sorted({var for literals, _ in listed for var, _ in literals}))}
     local = [([(index[var], mask) for var, mask in literals], tags) for literals, tags in listed]
     try:
-        Propagation([full[var] for var in index], local).search(range(len(index)), lambda var, dom: ())
+        Propagation([full[var] for var in index], local).search(range(len(index)), lambda var, dom: (), budget)
     except Unsatisfiable as error:
         return error.tags
     return None

@@ -12,13 +12,14 @@ them. Two repairs that lead to the same plan mean the same; the first is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
 from memcfg.solver.check import failed, verdict
 from memcfg.solver.domain import Interval
-from memcfg.solver.expr import UNSET, Option, same, show
+from memcfg.solver.expr import UNSET, Option, mentions, same, show
 from memcfg.solver.lower import truth
 from memcfg.solver.problem import Answer, Problem
 from memcfg.solver.propagate import Entangled, Unsatisfiable
@@ -30,6 +31,9 @@ from memcfg.solver.wellformed import suggestion
 SETS_AT_MOST: Final = 12
 """Sets of options to change together that are tried."""
 
+REACH: Final = 4096
+"""How far from a number that a check refuses another one is looked for."""
+
 Overrides = tuple[str, ...]
 Changes = Mapping[str, Any]
 Conflicts = Callable[[Problem], list[frozenset[Tag]]]
@@ -40,16 +44,13 @@ def repairs(problem: Problem, known: Sequence[frozenset[Tag]], conflicts: Confli
     search = _Search(problem, _suggested(problem, known))
     blamed = [search.blames(tags) for tags in known]
     done: list[frozenset[str]] = []
-    for _ in range(SETS_AT_MOST * 4):
-        keys = search.cheapest(blamed, done)
-        if keys is None or len(done) >= SETS_AT_MOST:
-            break
-        more = conflicts(search.freed(keys)) if search.freed(keys).core() is not None else []
-        if more:
+    with suppress(Entangled):  # what was found until then is still true
+        while len(done) < SETS_AT_MOST and (keys := search.cheapest(blamed, done)) is not None:
+            more = conflicts(search.freed(keys))
             blamed += [search.blames(tags) for tags in more]
-            continue
-        done.append(keys)
-        search.realise(keys)
+            if not more:
+                done.append(keys)
+                search.realise(keys)
     return search.found()
 
 
@@ -88,7 +89,7 @@ class _Search:
         """The problem with overrides and fallbacks switched off."""
         changed = frozenset(changed)
         off = (g.rule.id for key in problem.choices for g in problem.guards(key) if self._off(key, g.rule.id, changed))
-        return replace(problem, loyal=frozenset(off))
+        return replace(problem, muted=frozenset(off))
 
     def _off(self, key: str, rule: str, changed: frozenset[str]) -> bool:
         return key in changed or rule not in self._kept
@@ -98,7 +99,7 @@ class _Search:
         rules, options = self.problem.program.theory.rules, self.problem.program.theory.options
         keys: set[str] = set()
         for tag in tags:
-            if tag.kind in ("you", "unset"):
+            if tag.kind in ("you", "unset", "decided"):
                 keys.add(tag.name)
             elif tag.kind == "default" and isinstance(rule := rules[tag.name], Default):
                 keys.add(rule.key)
@@ -134,7 +135,7 @@ class _Search:
         changed = replace(self.problem, choices=dict(sorted(choices.items())), heeds_ignored=False)
         try:
             answer = self._strict(changed, changes).solve()
-        except (Unsatisfiable, Entangled):
+        except Unsatisfiable:
             return False
         values = answer.values()
         if answer.unread() or failed(answer.problem.program, values):
@@ -174,7 +175,7 @@ class _Search:
     def _one_combination(self, keys: frozenset[str]) -> Iterator[Changes]:
         try:
             answer = self.freed(keys).solve()
-        except (Unsatisfiable, Entangled):
+        except Unsatisfiable:
             return
         variables = self.problem.program.variables
         changes = {key: answer.value(key) if key in variables.index else UNSET for key in sorted(keys)}
@@ -188,25 +189,29 @@ def _overrides(changes: Changes) -> Overrides:
 
 
 def repairs_of_checks(answer: Answer, rules: Sequence[Check]) -> list[Overrides]:
-    """Changes of one option that a failed check reads: the nearest number on either side, or leaving it out."""
+    """Changes of one option that makes the failed checks pass: one that they read, or a choice that made them apply."""
     search, values = _Search(answer.problem), answer.values()
-    options = answer.problem.program.theory.options
-    for key in sorted({key for rule in rules for key in rule.reads if options[key].role in ("choice", "setting")}):
-        for value in _near(options[key], values, rules):
-            search.attempt({key: value})
-        if key in answer.problem.choices:
-            search.attempt({key: UNSET})
+    options, choices = answer.problem.program.theory.options, answer.problem.choices
+    read = {key for rule in rules for key in rule.reads if options[key].role in ("choice", "setting")}
+    keys = sorted(read | {key for rule in rules for key in mentions(rule.when) if key in choices})
+    with suppress(Entangled):
+        for key in keys:
+            for value in _alternatives(options[key], values, rules):
+                search.attempt({key: value})
+            if key in choices:
+                search.attempt({key: UNSET})
     return search.found()
 
 
-def _near(option: Option, values: Mapping[str, Any], rules: Sequence[Check], reach: int = 4096) -> Iterator[int]:
+def _alternatives(option: Option, values: Mapping[str, Any], rules: Sequence[Check]) -> Iterator[Any]:
+    """The other entries of a menu, or the nearest numbers on either side that the checks accept."""
     now = values[option.key]
-    if type(now) is not int:
-        return
-    for step in (-1, 1):
-        numbers = (now + step * n for n in range(1, reach + 1))
-        fitting = (n for n in numbers if _fits(option, n) and not _fails(rules, {**values, option.key: n}))
-        yield from islice(fitting, 1)
+    yield from (v for v in option.values if not same(v, now))
+    if type(now) is int and not option.values:
+        for step in (-1, 1):
+            numbers = (now + step * n for n in range(1, REACH + 1))
+            fitting = (n for n in numbers if _fits(option, n) and not _fails(rules, {**values, option.key: n}))
+            yield from islice(fitting, 1)
 
 
 def _fits(option: Option, value: int) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memcfg.errors import Note
+from memcfg.solver.decision import Decision
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,13 @@ class Choice:
 @dataclass(frozen=True)
 class Request:
     """`facts` may hold `PENDING` values; a fact that is missing is pending too. `assumed` names facts that the user
-    stated (`assume.*`) rather than let be probed. `notes` come from composing (which layer won over which)."""
+    stated (`assume.*`) rather than let be probed. `notes` come from composing (which layer won over which).
+
+    `decided` holds the decisions of an earlier resolution that must stand when more facts are known than at that time:
+    options of it that have a value and that nobody chose keep it, with the reason that they had."""
 
     choices: Mapping[str, Choice] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
+    decided: Mapping[str, Decision] = field(default_factory=dict)

@@ -39,11 +39,11 @@ they return is a conflict. `Advise` adds a note. Overrides and fallbacks that to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from memcfg.errors import Note, RuleError
-from memcfg.solver.asked import Asked, normalise
+from memcfg.errors import ConflictError, Note, RequestError, RuleError
+from memcfg.solver.asked import SUPPOSED, Asked, normalise
 from memcfg.solver.check import failed
 from memcfg.solver.decision import Decision, Pending
 from memcfg.solver.explain import contradiction, failed_checks, unread, why_excluded
@@ -51,9 +51,10 @@ from memcfg.solver.expr import UNSET, Option, holds, same, show
 from memcfg.solver.lower import Lit, Node, truth
 from memcfg.solver.problem import Answer, Problem
 from memcfg.solver.propagate import Entangled, Unsatisfiable
-from memcfg.solver.request import Request
+from memcfg.solver.request import Choice, Request
 from memcfg.solver.rules import Advise, Default, Fallback, Rule
 from memcfg.solver.theory import Program, Tag, Theory
+from memcfg.solver.values import Refused, accept
 from memcfg.solver.wellformed import PLACEHOLDER
 
 
@@ -73,21 +74,53 @@ def resolve(theory: Theory, request: Request) -> Resolution:
     """Resolve a request. Raises `RequestError`, `ConflictError`, or `RuleError` where the rules are too entangled."""
     asked = normalise(theory, request)
     program = theory.program(asked.pending)
-    problem = Problem(program, asked.values, asked.facts)
+    decided = {key: decision.value for key, decision in asked.decided.items()}
+    try:
+        answer = settle(Problem(program, asked.values, asked.facts, decided=decided), asked)
+        decisions = _Decisions(answer, asked, answer.values()).all()
+    except Entangled as error:
+        raise _entangled(theory, error) from None
+    values = {key: d.value for key, d in decisions.items()}
+    notes = (*asked.notes, *_overrides(decisions), *_advice(program, values))
+    return Resolution(decisions, notes, program.waiting, fact_reads(program, answer, decisions))
+
+
+def why_not(theory: Theory, request: Request, key: str, value: Any) -> ConflictError | None:
+    """Why an option (a derived one too) cannot have a value: the same question with a pretended choice that no rule may
+    answer otherwise. None where it can. Raises `RequestError` where the value is none of the option's."""
+    option = theory.options.get(key)
+    if option is None or option.role != "derived":  # the way of any choice: renames, spelling, range
+        choices = {**request.choices, key: Choice(value, SUPPOSED)}
+        asked = normalise(theory, replace(request, choices=choices))
+    else:
+        try:
+            supposed = Choice(accept(option, value), SUPPOSED)
+        except Refused as refused:
+            raise RequestError(refused.problem) from None
+        asked = normalise(theory, request)
+        asked = replace(asked, choices=dict(sorted({**asked.choices, key: supposed}.items())))
+    problem = Problem(theory.program(asked.pending), asked.values, asked.facts)
+    keys = [k for k, choice in asked.choices.items() if choice.origin == SUPPOSED]
+    try:
+        settle(replace(problem, muted=frozenset(g.rule.id for k in keys for g in problem.guards(k))), asked)
+    except ConflictError as error:
+        return error
+    except Entangled as error:
+        raise _entangled(theory, error) from None
+    return None
+
+
+def settle(problem: Problem, asked: Asked) -> Answer:
+    """The answer to a question, if its choices are all read and its checks pass. Raises `ConflictError` otherwise."""
     try:
         answer = problem.solve()
     except Unsatisfiable:
         raise contradiction(problem, asked) from None
-    except Entangled as error:
-        raise _entangled(theory, error) from None
     if answer.unread():
         raise unread(answer, asked)
-    values = answer.values()
-    if failures := failed(program, values):
+    if failures := failed(problem.program, answer.values()):
         raise failed_checks(answer, asked, failures)
-    decisions = _Decisions(answer, asked, values).all()
-    notes = (*asked.notes, *_overrides(decisions), *_advice(program, values))
-    return Resolution(decisions, notes, program.waiting, fact_reads(program, answer, decisions))
+    return answer
 
 
 def _entangled(theory: Theory, error: Entangled) -> RuleError:
@@ -113,6 +146,8 @@ class _Decisions:
         value = self.values[option.key]
         if option.key in self.asked.choices:
             return self._chosen(option, value)
+        if option.key in self.asked.decided:
+            return self.asked.decided[option.key]
         return self._unchosen(option, value)
 
     def _fact(self, option: Option) -> Decision:
@@ -123,9 +158,10 @@ class _Decisions:
 
     def _chosen(self, option: Option, value: Any) -> Decision:
         choice = self.asked.choices[option.key]
-        typed, renamed = self.asked.renamed.get(option.key, (choice.value, None))
+        renamed = self.asked.renamed.get(option.key)
+        typed = renamed.value if renamed else choice.value
         if same(value, choice.value):
-            rule, because = (renamed.id, renamed.because) if renamed else (None, None)
+            rule, because = (renamed.rule.id, renamed.rule.because) if renamed else (None, None)
             return Decision(value, "you", rule, because, (), choice.origin, typed, option.role)
         guard = next(g.rule for g in self.answer.problem.guards(option.key) if truth(g.when, self.answer.dom))
         kind = "fallback" if isinstance(guard, Fallback) else "overridden"

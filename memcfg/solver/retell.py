@@ -5,11 +5,11 @@ Plain text, one cause a line, lower case, literals in backticks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 from memcfg.errors import Conflict
-from memcfg.solver.asked import Asked
+from memcfg.solver.asked import SUPPOSED, Asked
 from memcfg.solver.expr import ALWAYS, NEVER, show
 from memcfg.solver.problem import Problem
 from memcfg.solver.rules import Default, Fallback, Force, Ignored, Require, Rule
@@ -28,7 +28,7 @@ def retell(problem: Problem, tags: Collection[Tag], asked: Asked) -> Conflict:
 
 def _key(problem: Problem, tag: Tag) -> str:
     """The option that a tag is about; a hard rule that sets none gives "" """
-    if tag.kind in ("you", "fact", "unset"):
+    if tag.kind not in ("rule", "default"):
         return tag.name
     return str(getattr(problem.program.theory.rules[tag.name], "key", ""))
 
@@ -63,7 +63,7 @@ def _rank(problem: Problem, tag: Tag) -> int:
     """Choices first, then facts, forces, defaults; what only forbids comes last."""
     if tag.kind == "rule":
         return 2 if isinstance(problem.program.theory.rules[tag.name], Force) else 5
-    return {"you": 0, "fact": 1, "default": 3, "unset": 4}[tag.kind]
+    return {"you": 0, "fact": 1, "decided": 1, "default": 3, "unset": 4}[tag.kind]
 
 
 def _line(problem: Problem, tag: Tag, tagged: Tagged, asked: Asked) -> str:
@@ -71,6 +71,8 @@ def _line(problem: Problem, tag: Tag, tagged: Tagged, asked: Asked) -> str:
         return chosen(tag.name, asked)
     if tag.kind == "fact":
         return fact(tag.name, asked)
+    if tag.kind == "decided":
+        return f"`{tag.name}={show(problem.decided[tag.name])}` was decided before everything was known"
     if tag.kind == "unset":
         return f"nothing sets `{tag.name}`"
     rule = problem.program.theory.rules[tag.name]
@@ -82,7 +84,10 @@ def _line(problem: Problem, tag: Tag, tagged: Tagged, asked: Asked) -> str:
 def chosen(key: str, asked: Asked) -> str:
     choice = asked.choices[key]
     value = "***" if key in asked.secrets else show(choice.value)
-    return f"you chose `{key}={value}` ({choice.origin})"
+    if choice.origin == SUPPOSED:
+        return f"suppose `{key}={value}`"
+    typed = f", written `{asked.renamed[key].written}`" if key in asked.renamed else ""
+    return f"you chose `{key}={value}` ({choice.origin}{typed})"
 
 
 def fact(key: str, asked: Asked) -> str:
@@ -98,15 +103,15 @@ def _proposed(problem: Problem, rule: Default, tagged: Tagged) -> str:
 
 def says(rule: Rule) -> str:
     """A hard rule's content in words."""
-    where = "" if getattr(rule, "when", ALWAYS) == ALWAYS else f" where `{rule.when}`"  # type: ignore[attr-defined]
+    when = "" if getattr(rule, "when", ALWAYS) == ALWAYS else f" when `{rule.when}`"  # type: ignore[attr-defined]
     if isinstance(rule, Force):
-        return f"sets `{rule.key}={show(rule.value)}`{where}"
+        return f"sets `{rule.key}={show(rule.value)}`{when}"
     if isinstance(rule, Fallback):
-        return f"answers `{rule.key}={show(rule.value)}` with `{show(rule.to)}`{where}"
+        return f"answers `{rule.key}={show(rule.value)}` with `{show(rule.to)}`{when}"
     if isinstance(rule, Ignored):
-        return f"says that nothing reads `{rule.key}`{where}"
+        return f"says that nothing reads `{rule.key}`{when}"
     if isinstance(rule, Require):
-        return f"forbids `{rule.when}`" if rule.cond == NEVER else f"requires `{rule.cond}`{where}"
+        return f"forbids `{rule.when}`" if rule.cond == NEVER else f"requires `{rule.cond}`{when}"
     raise TypeError(f"not a hard rule: {rule!r}")
 
 
@@ -115,7 +120,3 @@ def given(key: str, value: Any, asked: Asked) -> str:
     if key in asked.choices:
         return chosen(key, asked)
     return fact(key, asked) if key in asked.facts else f"`{key}` is `{show(value)}`"
-
-
-def joined(lines: Iterable[str]) -> str:
-    return "\n".join(lines)

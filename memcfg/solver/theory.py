@@ -11,18 +11,19 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from memcfg.errors import RuleError
 from memcfg.solver.decision import Pending
 from memcfg.solver.expr import UNSET, Option
 from memcfg.solver.lower import Clause, Lit, Lowering, Node, Some, Variables
-from memcfg.solver.propagate import Propagation
+from memcfg.solver.propagate import Entangled, Propagation
 from memcfg.solver.rules import Default, Fallback, Force, Ignored, Require, Rule
 from memcfg.solver.specificity import Beats, decision_order, more_specific
 from memcfg.solver.wellformed import check_rules, collect_options, collect_rules, conditions, domains, reads
 
 
 class Tag(NamedTuple):
-    """Where a clause comes from. `kind`: you (a choice), fact, rule, default (a rule's proposals), unset (no rule
-    proposes anything). `name`: the option for you, fact and unset, else the rule's id."""
+    """Where a clause comes from. `kind`: you (a choice), fact, decided (an earlier resolution), rule, default (a rule's
+    proposals), unset (no rule proposes anything). `name`: the rule's id for rule and default, else the option."""
 
     kind: str
     name: str
@@ -77,7 +78,11 @@ class Theory:
         return cls(found, listed)
 
     def _specificity(self, defaults: list[Default]) -> Beats:
-        return more_specific(defaults, self.nodes, self.variables)
+        try:
+            return more_specific(defaults, self.nodes, self.variables)
+        except Entangled:
+            text = f"the conditions of the defaults of `{defaults[0].key}` are too entangled to compare"
+            raise RuleError(text, [d.id for d in defaults], defaults[0].source) from None
 
     def program(self, pending: frozenset[str] = frozenset()) -> Program:
         """The clauses while the facts in `pending` are unknown."""

@@ -31,16 +31,16 @@ class Refused(Exception):
 
 
 def closest(word: str, words: Iterable[str], limit: int = 3) -> tuple[str, ...]:
-    """The words that `word` may have been meant to be, best first. A last part that agrees counts as close."""
-    from difflib import get_close_matches  # 3 ms that only a wrong request has to pay
+    """The words that `word` may have been meant to be, best first: near ones, and those whose last part agrees."""
+    from difflib import SequenceMatcher  # 3 ms that only a wrong request has to pay
 
-    known = sorted(words)
-    tail = word.rpartition(".")[2]
-    exact = [w for w in known if w.rpartition(".")[2] == tail and w != word]
-    near = get_close_matches(word, known, n=limit, cutoff=0.6)
-    tails = {w.rpartition(".")[2]: w for w in reversed(known)}
-    loose = [tails[t] for t in get_close_matches(tail, sorted(tails), n=1, cutoff=0.8)]
-    return tuple(dict.fromkeys([*near, *exact, *loose]))[:limit]
+    known, tail = sorted(words), word.rpartition(".")[2]
+    tails = {w: w.rpartition(".")[2] for w in known}
+    ratios = {w: SequenceMatcher(None, word, w).ratio() for w in known}
+    best = max(ratios.values(), default=0.0)
+    near = [w for w in known if ratios[w] >= max(0.6, best - 0.1)]
+    near += [w for w in known if SequenceMatcher(None, tail, tails[w]).ratio() >= 0.85]
+    return tuple(sorted(dict.fromkeys(near), key=lambda w: (-ratios[w], w))[:limit])
 
 
 def accept(option: Option, value: Any) -> Any:
@@ -93,7 +93,7 @@ def _integer(option: Option, value: Any) -> int:
         return value
     if isinstance(value, str):
         text = f"is the text `{_shown(option, value)}`, not an integer"
-        raise Refused(option, text, fix=_number_fix(option, value.strip()))
+        raise Refused(option, text, fix=None if option.secret else _number_fix(option, value.strip()))
     text = f"`{_shown(option, value)}` is not an integer"
     whole = isinstance(value, float) and math.isfinite(value) and value.is_integer()
     raise Refused(option, text, fix=f"write `{option.key}={int(value)}`" if whole else None)
@@ -107,7 +107,7 @@ def _number_fix(option: Option, text: str) -> str | None:
 def _ranged(option: Option, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
-    unit = f" {option.unit}" if option.unit else ""
+    unit = f" ({option.unit})" if option.unit else ""
     if option.minimum is not None and not value >= option.minimum:
         raise Refused(option, f"`{_shown(option, value)}` is too small: at least {show(option.minimum)}{unit}")
     if option.maximum is not None and not value <= option.maximum:
@@ -128,6 +128,8 @@ def _typed(option: Option, value: Any) -> Any:
 
 
 def _typed_fix(option: Option, types: tuple[Any, ...], value: Any) -> str | None:
+    if option.secret:
+        return None
     if isinstance(value, str) and (int in types or float in types):
         try:
             float(value)
@@ -140,6 +142,6 @@ def _typed_fix(option: Option, types: tuple[Any, ...], value: Any) -> str | None
         return f"write `{option.key}={truth}`" if truth else None
     if isinstance(value, float) and int in types and value.is_integer():
         return f"write `{option.key}={int(value)}`"
-    if str in types and not isinstance(value, (list, dict)) and not option.secret:
+    if str in types and not isinstance(value, (list, dict)):
         return f"quote it: `{option.key}=\"'{show(value)}'\"`"
     return None

@@ -136,7 +136,7 @@ def _check_proposals(rule: Default | Force | Fallback, options: Mapping[str, Opt
         try:
             accept(option, value)
         except Refused as refused:
-            raise _error(rule, f"rule `{rule.id}`: `{rule.key}` {refused.problem.text}") from None
+            raise _error(rule, f"rule `{rule.id}`: `{rule.key}`: {refused.problem.text}") from None
 
 
 def _check_expr(rule: Rule, expr: Expr, options: Mapping[str, Option], *, settings: bool) -> None:
@@ -161,7 +161,7 @@ def _check_members(rule: Rule, atom: In, option: Option) -> None:
         try:
             accepted = accept(option, value)
         except Refused as refused:
-            raise _error(rule, f"rule `{rule.id}`: `{option.key}` {refused.problem.text}") from None
+            raise _error(rule, f"rule `{rule.id}`: `{option.key}`: {refused.problem.text}") from None
         if not same(accepted, value):
             raise _error(rule, f"rule `{rule.id}`: `{option.key}` is never `{show(value)}`")
 
@@ -232,11 +232,11 @@ def check_renames(options: Mapping[str, Option], rules: Mapping[str, Rule]) -> N
             RenameKey: lambda r: (r.old, UNSET), RemovedKey: lambda r: (r.key, UNSET), RenameValue: lambda r: (r.key, r.old)
         }[type(rule)](rule)  # fmt: skip
         if old in olds:
-            raise _error(rule, f"rules `{olds[old].id}` and `{rule.id}` both rename `{_spelled(old)}`", olds[old])
+            raise _error(rule, f"rules `{olds[old].id}` and `{rule.id}` both speak of `{_spelled(old)}`", olds[old])
         olds[old] = rule
-        taken = old[0] in options and (old[1] is UNSET or _fits_menu(options[old[0]], old[1]))
-        if taken:
-            raise _error(rule, f"rule `{rule.id}` renames `{_spelled(old)}`, which is still in use")
+        if old[0] in options and (old[1] is UNSET or _offered(options[old[0]], old[1])):
+            verb = "removes" if isinstance(rule, RemovedKey) else "renames"
+            raise _error(rule, f"rule `{rule.id}` {verb} `{_spelled(old)}`, which is still in use")
     for rule in olds.values():
         _follow(rule, olds, options)
 
@@ -245,7 +245,10 @@ def _spelled(name: tuple[str, Any]) -> str:
     return name[0] if name[1] is UNSET else f"{name[0]}={show(name[1])}"
 
 
-def _fits_menu(option: Option, value: Any) -> bool:
+def _offered(option: Option, value: Any) -> bool:
+    """Whether the value is one of a menu, or a number in range. Of free text any value may be given a new name."""
+    if option.kind == "setting" and not option.values:
+        return False
     return any(same(value, v) for v in option.values) if option.values else _fits(option, value)
 
 
