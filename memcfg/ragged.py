@@ -2,7 +2,7 @@
 
     column = Ragged(table["input_ids"])
     column.lengths                             # int64 [N]
-    column.gather(rows, starts, lengths)       # an Arrow list array: values[start : start + length] of each row
+    column.gather(rows, starts, lengths)       # one flat Arrow array: values[start : start + length] of each row
 
 Slices, chunks, nulls (empty lists) and `list`, `large_list` and fixed-size lists are all honoured; the values are never
 converted. `of(dataset)` gives a data set's columns with the rows that a selection or shuffle left, without copying.
@@ -11,6 +11,7 @@ converted. `of(dataset)` gives a data set's columns with the rows that a selecti
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,82 +28,59 @@ class Ragged:
     def __init__(self, column: pa.ChunkedArray, selection: Ints | None = None) -> None:
         if not is_list(column.type):
             raise TypeError(f"a column of lists is needed, not {column.type}")
-        self.type = column.type
+        self.value_type = column.type.value_type
         self.large = pa.types.is_large_list(column.type)
+        self.selection = selection
         self._chunks = [_plain(chunk) for chunk in column.chunks if len(chunk)]
-        self._first = np.cumsum([0, *map(len, self._chunks)])
-        self._selection = selection
 
-    def __len__(self) -> int:
-        return int(self._first[-1]) if self._selection is None else len(self._selection)
-
-    @property
+    @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Length of each list: int64 [N]."""
-        parts = [np.diff(chunk.offsets.to_numpy()) for chunk in self._chunks]
-        stored = np.concatenate(parts).astype(np.int64, copy=False) if parts else np.zeros(0, np.int64)
-        return stored if self._selection is None else stored[self._selection]
+        return self._selected([np.diff(chunk.offsets.to_numpy()) for chunk in self._chunks])
 
-    @property
-    def value_type(self) -> pa.DataType:
-        return self.type.value_type
+    def gather(self, rows: Ints, starts: Ints, lengths: Ints) -> pa.Array:
+        """`values[start : start + length]` of each named row, one after another in the order given."""
+        values, begins = self._joined
+        sizes = pa.array(np.asarray(lengths, np.int64))
+        return pa.LargeListViewArray.from_arrays(pa.array(begins[rows] + starts), sizes, values).flatten()
 
     def parts(self) -> Iterator[tuple[npt.NDArray[np.int64], pa.Array]]:
-        """For each stored chunk, its offsets (from zero) and its values: what a pass over all values needs.
-
-        Only of a column without a selection."""
-        if self._selection is not None:
-            raise TypeError("a selection has no contiguous parts")
+        """For each stored chunk that is not empty, its offsets from zero and its values; the selection plays no part."""
         for chunk in self._chunks:
             offsets = chunk.offsets.to_numpy().astype(np.int64, copy=False)
             yield offsets - offsets[0], chunk.values[int(offsets[0]) : int(offsets[-1])]
 
-    def gather(self, rows: Ints, starts: Ints, lengths: Ints) -> pa.Array:
-        """`values[start : start + length]` of each named row, in the order given. No two ranges may overlap.
+    def lists(self, values: pa.Array, lengths: Ints) -> pa.Array:
+        """Flat values cut into lists of these lengths, of the same kind of list as the column."""
+        return lists(values, lengths, large=self.large)
 
-        The ranges become entries of a list array over the same values, with the gaps between them as further entries;
-        Arrow's own `take` then copies them, one block of memory for each."""
-        if self._selection is not None:
-            rows = self._selection[rows]
-        order = _ascending(rows, starts)
-        if order is not None:
-            rows, starts, lengths = rows[order], starts[order], lengths[order]
-        bounds = np.searchsorted(rows, self._first)
-        pieces = [
-            _ranges(chunk, rows[a:b] - first, starts[a:b], lengths[a:b])
-            for chunk, first, a, b in zip(self._chunks, self._first[:-1], bounds[:-1], bounds[1:], strict=True)
-            if b > a
+    @cached_property
+    def _joined(self) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+        """All values as one array, and where in it each row begins."""
+        values, bases = _one_array([chunk.values for chunk in self._chunks], self.value_type)
+        begins = [
+            chunk.offsets.to_numpy()[:-1].astype(np.int64) + base
+            for chunk, base in zip(self._chunks, bases, strict=True)
         ]
-        if not pieces:
-            return pa.array([], self._gathered_type())
-        if order is None:
-            return pa.concat_arrays([whole.take(entries) for whole, entries in pieces])
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        if len(pieces) == 1:
-            whole, entries = pieces[0]
-            return whole.take(pa.array(entries.to_numpy()[back]))
-        return pa.concat_arrays([whole.take(entries) for whole, entries in pieces]).take(pa.array(back))
+        return values, self._selected(begins)
 
-    def _gathered_type(self) -> pa.DataType:
-        return (pa.large_list if self.large else pa.list_)(self.value_type)
+    def _selected(self, parts: list[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+        """Numbers of the stored rows, chunk by chunk, as numbers of the rows seen from outside."""
+        stored = np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64, copy=False)
+        return stored if self.selection is None else stored[self.selection]
 
 
 def is_list(kind: pa.DataType) -> bool:
+    """Whether a column of this type can be a `Ragged`."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def lists(values: pa.Array, lengths: Ints, *, large: bool = False) -> pa.Array:
-    """A list array that cuts flat values into lists of these lengths."""
+    """A list array that cuts flat values into lists of these lengths; the values are not copied."""
     offsets = np.zeros(len(lengths) + 1, np.int64 if large else np.int32)
     np.cumsum(lengths, out=offsets[1:])
     kind = pa.LargeListArray if large else pa.ListArray
     return kind.from_arrays(pa.array(offsets), values)
-
-
-def flat(array: pa.Array) -> pa.Array:
-    """All values of a list array that holds no nulls, in one array."""
-    return array.values[array.offsets[0].as_py() : array.offsets[-1].as_py()]
 
 
 def of(dataset: Any, names: list[str] | None = None) -> dict[str, Ragged]:
@@ -122,7 +100,7 @@ def stored(dataset: Any) -> tuple[pa.Table, Ints | None]:
 
 
 def _plain(chunk: pa.Array) -> pa.Array:
-    """The chunk as a list array without nulls whose offsets cover its values without gaps."""
+    """The chunk as a list array without nulls, whose offsets cover its values without gaps."""
     if pa.types.is_fixed_size_list(chunk.type):
         chunk = chunk.cast(pa.list_(chunk.type.value_type))
     if not chunk.null_count:
@@ -131,19 +109,28 @@ def _plain(chunk: pa.Array) -> pa.Array:
     return lists(chunk.flatten(), lengths, large=pa.types.is_large_list(chunk.type))
 
 
-def _ascending(rows: Ints, starts: Ints) -> Ints | None:
-    """The order that sorts ranges as they lie in memory; None where they do already."""
-    step = np.diff(rows)
-    if (step > 0).all() or ((step >= 0).all() and (np.diff(starts)[step == 0] >= 0).all()):
+def _one_array(parts: list[pa.Array], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Arrays as one, and the index in it at which each begins.
+
+    A data set of a million rows has a thousand chunks. To gather from all of them at once without joining (copying)
+    them, the array returned spans the memory from the first to the last; what lies between them is never read, since
+    only ranges inside of them are ever asked for."""
+    if len(parts) < 2:
+        return (parts[0] if parts else pa.array([], kind)), [0] * len(parts)
+    width = _width(parts, kind)
+    places = [part.buffers()[1].address + part.offset * (width or 0) for part in parts]
+    first = min(places)
+    if width is None or any((place - first) % width for place in places):
+        return pa.concat_arrays(parts), np.cumsum([0, *map(len, parts[:-1])]).tolist()
+    bases = [(place - first) // width for place in places]
+    length = max(base + len(part) for base, part in zip(bases, parts, strict=True))
+    span = pa.foreign_buffer(first, length * width, base=parts)
+    return pa.Array.from_buffers(kind, length, [None, span], null_count=0), bases
+
+
+def _width(parts: list[pa.Array], kind: pa.DataType) -> int | None:
+    """Bytes of one value; None where values are not simply laid one after another."""
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if not plain or any(part.null_count for part in parts) or any(part.buffers()[1] is None for part in parts):
         return None
-    return np.lexsort((starts, rows))
-
-
-def _ranges(chunk: pa.Array, rows: Ints, starts: Ints, lengths: Ints) -> tuple[pa.Array, pa.Array]:
-    """A list array over the chunk's values that has each range as an entry, and the indices of those entries."""
-    offsets = chunk.offsets.to_numpy()
-    begins = offsets[rows] + starts
-    edges = np.empty(2 * len(rows), offsets.dtype)
-    edges[0::2], edges[1::2] = begins, begins + lengths
-    whole = type(chunk).from_arrays(pa.array(edges), chunk.values)
-    return whole, pa.array(np.arange(len(rows), dtype=np.int64) * 2)
+    return int(kind.bit_width // 8)

@@ -53,7 +53,8 @@ def drop_cut_to_nothing(
     labels = ragged.of(dataset, ["labels"])["labels"]
     long = np.flatnonzero(labels.lengths > length)
     starts = labels.lengths[long] - length if keep == "end" else np.zeros_like(long)
-    kept = labels.gather(long, starts, np.full_like(long, length))
+    sizes = np.full_like(long, length)
+    kept = labels.lists(labels.gather(long, starts, sizes), sizes)
     lost = long[rows.targets(pa.table({"labels": kept})) == 0]
     if len(lost) == len(dataset):
         fix = f"raise `truncation.max_length` (now {length}), or `packing=bfd_split`"

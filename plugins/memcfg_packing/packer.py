@@ -12,7 +12,7 @@ import pyarrow as pa
 from datasets.fingerprint import Hasher
 
 from memcfg import DataError, Problem, arrowfile, ragged
-from memcfg_packing.placement import Placement, place
+from memcfg_packing.placement import Ints, Placement, place, validate
 
 T = TypeVar("T", datasets.Dataset, pa.Table)
 
@@ -21,6 +21,8 @@ VERSION = 1
 LENGTHS = "seq_lengths"
 SHARD = 4_000_000
 """Tokens copied at a time: the memory that packing needs beside its result and a few numbers for each document."""
+PIECES = 200_000
+"""Pieces of documents copied at a time."""
 
 
 def pack(
@@ -39,22 +41,20 @@ def pack(
 
     Raises `DataError` for a column that is no list or whose lists differ in length from the first column's, `ValueError`
     for a wrong argument."""
+    validate(seq_length, strategy, keep)
     columns = checked(dataset)
     marked = strategy != "wrapped" if boundaries is None else boundaries
     schema = _schema(columns, marked)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        whole = next(iter(columns.values()))
+        if strategy == "wrapped" and not marked and whole.selection is None:
+            return blocks(columns, seq_length, schema)
+        return placed(columns, place(whole.lengths, seq_length, strategy, keep=keep), schema)
+
     if isinstance(dataset, pa.Table):
-        placement = _placed(columns, seq_length, strategy, keep)
-        return pa.Table.from_batches(batches(columns, placement, schema), schema)
-    fingerprint = str(
-        Hasher.hash([dataset._fingerprint, "memcfg.packing", VERSION, seq_length, strategy, keep, marked])
-    )
-    path = _beside(dataset, fingerprint)
-    about = {"fingerprint": fingerprint, "split": dataset.split}
-    packed = None if path is None else arrowfile.cached(path, **about)
-    if packed is None:
-        placement = _placed(columns, seq_length, strategy, keep)
-        packed = arrowfile.made(path, schema, lambda: batches(columns, placement, schema), **about)
-    return _formatted(packed, dataset)
+        return pa.Table.from_batches(rows(), schema)
+    return _dataset(dataset, schema, rows, [seq_length, strategy, keep, marked])
 
 
 def checked(dataset: Any) -> dict[str, ragged.Ragged]:
@@ -78,28 +78,67 @@ def checked(dataset: Any) -> dict[str, ragged.Ragged]:
     return columns
 
 
-def batches(columns: dict[str, ragged.Ragged], placement: Placement, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The placed rows, copied shard by shard into record batches of about `SHARD` tokens."""
+def placed(columns: dict[str, ragged.Ragged], placement: Placement, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The placed rows, copied shard by shard into record batches."""
     lengths = placement.row_lengths
-    tokens = np.cumsum(lengths)
     pieces = np.concatenate([[0], np.cumsum(placement.counts)])
-    first = 0
-    while first < len(tokens):
-        before = int(tokens[first - 1]) if first else 0
-        end = max(first + 1, int(np.searchsorted(tokens, before + SHARD, side="right")))
+    for first, end in shards(lengths, placement.counts):
         part = placement.pieces(int(pieces[first]), int(pieces[end]))
-        arrays = [
-            ragged.lists(ragged.flat(c.gather(*part)), lengths[first:end], large=c.large) for c in columns.values()
-        ]
+        arrays = [column.lists(column.gather(*part), lengths[first:end]) for column in columns.values()]
         if LENGTHS in schema.names:
-            sizes = pa.array(part[2].astype(np.int32))
-            arrays.append(ragged.lists(sizes, placement.counts[first:end]))
+            arrays.append(ragged.lists(pa.array(part[2].astype(np.int32)), placement.counts[first:end]))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def shards(lengths: Ints, counts: Ints) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges of rows with about `SHARD` tokens or `PIECES` pieces, and at least one row."""
+    tokens, pieces = np.cumsum(lengths), np.cumsum(counts)
+    first = 0
+    while first < len(lengths):
+        before = (int(tokens[first - 1]), int(pieces[first - 1])) if first else (0, 0)
+        by_tokens = np.searchsorted(tokens, before[0] + SHARD, side="right")
+        by_pieces = np.searchsorted(pieces, before[1] + PIECES, side="right")
+        end = max(first + 1, int(min(by_tokens, by_pieces)))
+        yield first, end
         first = end
 
 
-def _placed(columns: dict[str, ragged.Ragged], seq_length: int, strategy: str, keep: str) -> Placement:
-    return place(next(iter(columns.values())).lengths, seq_length, strategy, keep=keep)
+def blocks(columns: dict[str, ragged.Ragged], capacity: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """One stream of all values cut into rows. Nothing is copied but the rows that cross from one chunk to the next."""
+    for values in zip(*(_stream(column, capacity) for column in columns.values()), strict=True):
+        total = len(values[0])
+        lengths = np.full(-(-total // capacity), capacity)
+        lengths[-1] -= -total % capacity
+        arrays = [c.lists(flat, lengths) for c, flat in zip(columns.values(), values, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _stream(column: ragged.Ragged, capacity: int) -> Iterator[pa.Array]:
+    """The values of a column in pieces of whole rows; the last may be short."""
+    waiting: list[pa.Array] = []
+    for _, values in column.parts():
+        missing = -sum(map(len, waiting)) % capacity
+        waiting, values = [*waiting, values[:missing]], values[missing:]
+        if sum(map(len, waiting)) == capacity:
+            yield pa.concat_arrays(waiting)
+            waiting = []
+        whole = len(values) - len(values) % capacity
+        if whole:
+            yield values[:whole]
+        waiting = [w for w in (*waiting, values[whole:]) if len(w)]
+    if waiting:
+        yield pa.concat_arrays(waiting)
+
+
+def _dataset(
+    source: datasets.Dataset, schema: pa.Schema, make: arrowfile.Batches, depends_on: list[Any]
+) -> datasets.Dataset:
+    """The rows as a data set in the format of its source: from the file where they are kept, or made now."""
+    fingerprint = str(Hasher.hash([source._fingerprint, "memcfg.packing", VERSION, *depends_on]))
+    path = _beside(source, fingerprint)
+    about = {"fingerprint": fingerprint, "split": source.split}
+    packed = None if path is None else arrowfile.cached(path, **about)
+    return _formatted(arrowfile.made(path, schema, make, **about) if packed is None else packed, source)
 
 
 def _schema(columns: dict[str, ragged.Ragged], boundaries: bool) -> pa.Schema:

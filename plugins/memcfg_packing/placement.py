@@ -43,12 +43,7 @@ def place(lengths: Ints, capacity: int, strategy: str, *, keep: str = "start") -
     `bfd`: the first `capacity` tokens of each document (with `keep="end"` the last), best fit, longest first.
     `bfd_split`: each document in pieces of `capacity` and a rest, best fit, longest first. `wrapped`: all documents one
     after another, cut into rows."""
-    if capacity < 1:
-        raise ValueError(f"a row must hold at least one token, not {capacity}")
-    if strategy not in STRATEGIES:
-        raise ValueError(f"no such strategy: {strategy!r}; there are {', '.join(STRATEGIES)}")
-    if keep not in ("start", "end"):
-        raise ValueError(f"`keep` is start or end, not {keep!r}")
+    validate(capacity, strategy, keep)
     documents = np.flatnonzero(lengths)
     lengths = np.asarray(lengths, np.int64)[documents]
     if strategy == "bfd":
@@ -61,11 +56,21 @@ def place(lengths: Ints, capacity: int, strategy: str, *, keep: str = "start") -
     return _stream(documents, lengths, capacity)
 
 
+def validate(capacity: int, strategy: str, keep: str) -> None:
+    """Raise `ValueError` for an argument that no placement can be made with."""
+    if isinstance(capacity, bool) or not isinstance(capacity, (int, np.integer)) or capacity < 1:
+        raise ValueError(f"a row must hold a whole number of tokens, at least one, not {capacity!r}")
+    if strategy not in STRATEGIES:
+        raise ValueError(f"no such strategy: {strategy!r}; there are {', '.join(STRATEGIES)}")
+    if keep not in ("start", "end"):
+        raise ValueError(f"`keep` is start or end, not {keep!r}")
+
+
 def split(lengths: Ints, capacity: int) -> tuple[Ints, Ints, Ints]:
     """Every document in pieces of `capacity` and a rest: index of the document, start and length of each piece."""
     pieces = -(-lengths // capacity)
     which = np.repeat(np.arange(len(lengths)), pieces)
-    starts = (np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * capacity
+    starts = _within(pieces) * capacity
     return which, starts, np.minimum(lengths[which] - starts, capacity)
 
 
@@ -77,10 +82,17 @@ def _best(documents: Ints, starts: Ints, lengths: Ints, capacity: int, *, cut: i
 def _stream(documents: Ints, lengths: Ints, capacity: int) -> Placement:
     """One stream, cut both where a document ends and where a row does."""
     ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    edges = np.union1d(ends, np.arange(capacity, total + capacity, capacity).clip(max=total))
-    begins = np.concatenate([[0], edges[:-1]]).astype(np.int64) if total else np.zeros(0, np.int64)
-    which = np.searchsorted(ends, begins, side="right")
-    starts = begins - (ends - lengths)[which]
-    counts = np.bincount(begins // capacity, minlength=-(-total // capacity))
-    return Placement(documents[which], starts, edges - begins if total else begins, counts, 0)
+    begins = ends - lengths
+    first = begins // capacity
+    pieces = (ends - 1) // capacity - first + 1
+    which = np.repeat(np.arange(len(lengths)), pieces)
+    row = first[which] + _within(pieces)
+    start = np.maximum(begins[which], row * capacity)
+    end = np.minimum(ends[which], (row + 1) * capacity)
+    return Placement(documents[which], start - begins[which], end - start, np.bincount(row), 0)
+
+
+def _within(counts: Ints) -> Ints:
+    """0, 1, ... `count` - 1 for each count, one after another."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)

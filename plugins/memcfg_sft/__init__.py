@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from memcfg import Default, Plugin, Setting, key, only_when
+from memcfg import Bool, Default, NotYet, Plugin, Setting, key, only_when
 
 trainer = key("trainer.name")
 completion_only = Setting(
     "sft.completion_only", bool, nullable=True,
     doc="learn the completion only; null: yes where the data has completions",
 )  # fmt: skip
+assistant_only = Bool("sft.assistant_only", doc="learn the assistant's turns of a conversation only")
 
 plugin = Plugin(
     name="sft",
     doc="trains on text, or on prompts and completions",
-    options=[completion_only],
+    options=[completion_only, assistant_only],
     rules=[
         Default(
             trainer, "sft", id="sft.trainer.default",
@@ -23,10 +24,20 @@ plugin = Plugin(
             completion_only, None, id="sft.completion_only.default",
             because="the data shows whether it has completions",
         ),
-        *only_when(trainer == "sft", completion_only, because="only `trainer=sft` reads it"),
+        Default(
+            assistant_only, False, id="sft.assistant_only.default", when=trainer == "sft",
+            because="rows need not be conversations",
+        ),
+        Default(
+            key("run.learning_rate"), 3e-3, id="sft.run.learning_rate.tiny",
+            when=(trainer == "sft") & (key("model.source") == "tiny"),
+            because="a small model that starts from noise wants larger steps than one that was trained before",
+        ),
+        *only_when(trainer == "sft", completion_only, assistant_only, because="only `trainer=sft` reads it"),
     ],
     provides={"trainer.name": ("sft",)},
     groups={"trainer": "what is trained, on which objective"},
     hooks="memcfg_sft.hooks",
     active=trainer == "sft",
+    not_yet=[NotYet(assistant_only.on, "conversations are not read yet")],
 )  # fmt: skip

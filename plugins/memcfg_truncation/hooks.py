@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import datasets
 import numpy as np
 import pyarrow as pa
@@ -67,6 +65,6 @@ def _cut(table: pa.Table, names: list[str], limit: int, mode: str) -> pa.Table:
         lengths = column.lengths
         kept = np.minimum(lengths, limit)
         starts = lengths - kept if mode == "keep_end" else np.zeros_like(lengths)
-        pieces: Any = column.gather(np.arange(len(lengths)), starts, kept)
-        table = table.set_column(table.column_names.index(name), name, pieces)
+        shorter = column.lists(column.gather(np.arange(len(lengths)), starts, kept), kept)
+        table = table.set_column(table.column_names.index(name), name, shorter)
     return table
