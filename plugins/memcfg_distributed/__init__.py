@@ -54,6 +54,12 @@ plugin = Plugin(
             "takes for a changed graph when some weights are frozen",
             ref="https://github.com/deepspeedai/DeepSpeed/issues/4595",
         ),
+        Forbid(
+            (strategy == "zero3") & (key("peft.method") != "none") & (key("checkpointing.mode") == "selective"),
+            id="distributed.zero3.selective",
+            because="ZeRO-3 with frozen weights needs re-entrant checkpointing, which computes whole layers again",
+            suggest=["checkpointing.mode=full", "distributed.strategy=fsdp2"],
+        ),
         Default(
             gather, True, when=sampled_sharded, id="distributed.gather.default",
             because="sampling with whole weights is faster, where they fit",

@@ -1,0 +1,57 @@
+"""What can be planned and not run: the list shrinks as implementations arrive, and a plan says so before it starts."""
+
+from __future__ import annotations
+
+import pytest
+
+import memcfg
+from memcfg import RunError
+from memcfg.registry import load
+
+REFUSED = {
+    "allocator": ["allocator.expandable=true"],
+    "batching": ["batching.mode=tokens"],
+    "checkpointing": ["checkpointing.mode=selective"],
+    "distributed": ["distributed.strategy!=none"],
+    "dpo": ["trainer.name=dpo"],
+    "generation": ["generation.continuous_batching=true"],
+    "gkd": ["trainer.name=gkd"],
+    "grpo": ["trainer.name=grpo"],
+    "kto": ["trainer.name=kto"],
+    "liger": ["liger.enabled=true"],
+    "mlp": ["mlp.mode=tiled"],
+    "moe": ["moe.aux=true"],
+    "offload": ["offload.activations!=none"],
+    "online_dpo": ["trainer.name=online_dpo"],
+    "peft": ["peft.method!=none"],
+    "quantization": ["quantization.mode!=none"],
+    "reward": ["trainer.name=reward"],
+    "rloo": ["trainer.name=rloo"],
+    "sft": ["sft.assistant_only=true"],
+    "vision": ["vision.data=true"],
+    "vllm": ["generation.backend=vllm"],
+}
+"""Take a line out when what it names can be run."""
+
+
+def test_what_is_still_refused() -> None:
+    refused = {
+        p.name: [str(item.when) for item in p.plugin.not_yet]
+        for p in load().plugins
+        if p.first_party and p.plugin is not None and p.plugin.not_yet
+    }
+    assert refused == REFUSED
+
+
+def test_the_plan_warns_and_the_run_is_refused() -> None:
+    plan = memcfg.resolve(["trainer=dpo"])
+    notes = [note for note in plan.notes if note.rule == "dpo.not_yet"]
+    assert [note.level for note in notes] == ["warning"]
+    with pytest.raises(RunError) as caught:
+        load().hooks(plan)
+    assert "the DPO objective and its collator are not written yet" in str(caught.value)
+
+
+def test_a_plan_without_them_is_not_refused() -> None:
+    plan = memcfg.resolve([])
+    assert not [note for note in plan.notes if note.rule.endswith(".not_yet")]
