@@ -63,20 +63,19 @@ def failed_checks(answer: Answer, asked: Asked, failures: Iterable[tuple[Check, 
 
 
 def minimal_conflicts(problem: Problem, limit: int = AT_MOST) -> list[Conflicting]:
-    """Disjoint minimal sets of tags without a model, those that need no default first."""
+    """Disjoint minimal sets of tags without a model: those that need no default come first, those in which nothing
+    reads a choice last."""
     found: list[Conflicting] = []
     spent: set[Tag] = set()
-    for with_defaults in (False, True):
-        while len(found) < limit:
-            core = problem.core(defaults=with_defaults, spent=spent)
-            if core is None:
-                break
-            tags = _minimal(problem, core)
-            found.append(tags)
-            soft = {t for t in tags if t.kind in ("you", "default", "unset", "decided")}
-            if not soft:  # the rules contradict the facts, whatever is chosen
-                return found
-            spent |= soft
+    for variation in (replace(problem, heeds_ignored=False), problem)[not problem.heeds_ignored :]:
+        for with_defaults in (False, True):
+            while len(found) < limit and (core := variation.core(defaults=with_defaults, spent=spent)) is not None:
+                tags = _minimal(variation, core)
+                found.append(tags)
+                soft = {t for t in tags if t.kind in ("you", "default", "unset", "decided")}
+                if not soft:  # the rules contradict the facts, whatever is chosen
+                    return found
+                spent |= soft
     return found
 
 

@@ -37,6 +37,8 @@ class Problem:
     muted: frozenset[str] = frozenset()
     heeds_ignored: bool = False
     decided: Mapping[str, Any] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()
+    """Options that no repair may change."""
     budget: Budget = field(default_factory=Budget, compare=False)
     """Shared by all variations of a question."""
 

@@ -62,10 +62,18 @@ def _suggested(problem: Problem, known: Iterable[frozenset[Tag]]) -> list[tuple[
     return [found for text in texts if (found := suggestion(text, theory.options)) is not None]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Found:
     changes: Changes
     cost: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Values to try in this order. `first_only`: one that works is enough."""
+
+    values: Sequence[Any]
+    first_only: bool = False
 
 
 class _Search:
@@ -89,7 +97,7 @@ class _Search:
         """The problem with overrides and fallbacks switched off."""
         changed = frozenset(changed)
         off = (g.rule.id for key in problem.choices for g in problem.guards(key) if self._off(key, g.rule.id, changed))
-        return replace(problem, muted=frozenset(off))
+        return replace(problem, muted=self.problem.muted.union(off))
 
     def _off(self, key: str, rule: str, changed: frozenset[str]) -> bool:
         return key in changed or rule not in self._kept
@@ -103,7 +111,7 @@ class _Search:
                 keys.add(tag.name)
             elif tag.kind == "default" and isinstance(rule := rules[tag.name], Default):
                 keys.add(rule.key)
-        return frozenset(key for key in keys if options[key].role != "derived")
+        return frozenset(key for key in keys - self.problem.held if options[key].role != "derived")
 
     def cheapest(self, blamed: Sequence[frozenset[str]], done: Sequence[frozenset[str]]) -> frozenset[str] | None:
         """The cheapest minimal set that touches every conflict and contains none of `done`."""
@@ -124,9 +132,19 @@ class _Search:
 
     def realise(self, keys: frozenset[str]) -> None:
         """Keep each way to change these options that resolves."""
-        ways = self._each_value(*keys) if len(keys) == 1 else self._one_combination(keys)
-        for changes in ways:
-            self.attempt(changes)
+        if len(keys) > 1:
+            self._combine(keys)
+            return
+        (key,) = keys
+        tried = [self.problem.choices.get(key, UNSET)]
+        for group in self._values(key):
+            for value in group.values:
+                if not any(same(value, v) for v in tried):
+                    tried.append(value)
+                    if self.attempt({key: value}) and group.first_only:
+                        break
+        if key in self.problem.choices:
+            self.attempt({key: UNSET})
 
     def attempt(self, changes: Changes) -> bool:
         """Resolve again with these changes; keep them if that works."""
@@ -146,42 +164,53 @@ class _Search:
     def found(self) -> list[Overrides]:
         return [_overrides(f.changes) for f in sorted(self._plans.values(), key=lambda f: f.cost)]
 
-    def _each_value(self, key: str) -> Iterator[Changes]:
-        """Suggested values, then the menu, then leaving the option out."""
-        now = self.problem.choices.get(key, UNSET)
-        values = [v for k, v in self.suggested if k == key and v is not UNSET]
-        values += self._menu(key, now)
-        for at, value in enumerate(values):
-            if not same(value, now) and not any(same(value, v) for v in values[:at]):
-                yield {key: value}
-        if key in self.problem.choices:
-            yield {key: UNSET}
-
-    def _menu(self, key: str, now: Any) -> list[Any]:
+    def _values(self, key: str) -> Iterator[_Values]:
+        """What to try for an option: what a rule suggests, then its menu; for a number what it is when left
+        out, then the nearest one on either side."""
+        yield _Values([v for k, v in self.suggested if k == key and v is not UNSET])
         variables, option = self.problem.program.variables, self.problem.program.theory.options[key]
         if key not in variables.index:
-            return []
-        domain = variables.domains[variables.index[key]]
-        symbols = [s for s in domain.symbols if s is not UNSET]
-        return self._numbers(symbols, now) if option.kind == "int" else symbols
+            return
+        symbols = [s for s in variables.domains[variables.index[key]].symbols if s is not UNSET]
+        if option.kind != "int":
+            yield _Values(symbols)
+            return
+        yield _Values(self._left_out(key))
+        yield from self._numbers(key, [s for s in symbols if s is not None])
+        yield _Values([s for s in symbols if s is None])
 
-    def _numbers(self, symbols: Sequence[Any], now: Any) -> list[Any]:
-        """Of the numbers that rules tell apart, those that could stand in for the present one: nearest first."""
+    def _numbers(self, key: str, symbols: Sequence[Any]) -> Iterator[_Values]:
+        """Of the numbers that rules tell apart: downwards and upwards from the present one; without one, any that works
+        if nothing else did."""
+        now = self.problem.choices.get(key)
         near = now if type(now) is int else None
-        numbers = [s.nearest(near) if isinstance(s, Interval) else s for s in symbols if s is not None]
-        numbers.sort(key=lambda n: (abs(n - (near or 0)), n))
-        return [*numbers, *(s for s in symbols if s is None)]
+        numbers = sorted(s.nearest(near) if isinstance(s, Interval) else s for s in symbols)
+        if near is not None:
+            yield _Values([n for n in reversed(numbers) if n < near], first_only=True)
+            yield _Values([n for n in numbers if n > near], first_only=True)
+        elif not any(key in found.changes for found in self._plans.values()):
+            yield _Values(numbers, first_only=True)
 
-    def _one_combination(self, keys: frozenset[str]) -> Iterator[Changes]:
+    def _left_out(self, key: str) -> list[Any]:
+        """The value of a chosen option if the user had not chosen it."""
+        choices = {k: v for k, v in self.problem.choices.items() if k != key}
+        if len(choices) == len(self.problem.choices):
+            return []
+        try:
+            return [self._strict(replace(self.problem, choices=choices), ()).solve().value(key)]
+        except Unsatisfiable:
+            return []
+
+    def _combine(self, keys: frozenset[str]) -> None:
+        """Try the first combination that the rules allow; then leaving out what the user chose."""
         try:
             answer = self.freed(keys).solve()
         except Unsatisfiable:
             return
-        variables = self.problem.program.variables
+        variables, choices = self.problem.program.variables, self.problem.choices
         changes = {key: answer.value(key) if key in variables.index else UNSET for key in sorted(keys)}
-        if self.attempt(changes):
-            return
-        yield {key: UNSET if key in self.problem.choices else value for key, value in changes.items()}
+        if not self.attempt(changes):
+            self.attempt({key: UNSET if key in choices else value for key, value in changes.items()})
 
 
 def _overrides(changes: Changes) -> Overrides:

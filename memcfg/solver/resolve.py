@@ -87,7 +87,7 @@ def resolve(theory: Theory, request: Request) -> Resolution:
 
 def why_not(theory: Theory, request: Request, key: str, value: Any) -> ConflictError | None:
     """Why an option (a derived one too) cannot have a value: the same question with a pretended choice that no rule may
-    answer otherwise. None where it can. Raises `RequestError` where the value is none of the option's."""
+    answer otherwise. None where it can. The repairs of the error are what would make it possible. Raises `RequestError` where the value is none of the option's."""
     option = theory.options.get(key)
     if option is None or option.role != "derived":  # the way of any choice: renames, spelling, range
         choices = {**request.choices, key: Choice(value, SUPPOSED)}
@@ -100,9 +100,10 @@ def why_not(theory: Theory, request: Request, key: str, value: Any) -> ConflictE
         asked = normalise(theory, request)
         asked = replace(asked, choices=dict(sorted({**asked.choices, key: supposed}.items())))
     problem = Problem(theory.program(asked.pending), asked.values, asked.facts)
-    keys = [k for k, choice in asked.choices.items() if choice.origin == SUPPOSED]
+    held = frozenset(k for k, choice in asked.choices.items() if choice.origin == SUPPOSED)
+    muted = frozenset(g.rule.id for k in held for g in problem.guards(k))
     try:
-        settle(replace(problem, muted=frozenset(g.rule.id for k in keys for g in problem.guards(k))), asked)
+        settle(replace(problem, muted=muted, held=held), asked)
     except ConflictError as error:
         return error
     except Entangled as error:

@@ -38,7 +38,8 @@ def _chain(problem: Problem, tags: Collection[Tag]) -> list[tuple[Tag, Tagged]]:
     kept = frozenset(tags)
     left = [t for t in problem.clauses if t[1] <= kept]
     left.sort(key=lambda t: max((_rank(problem, tag) for tag in t[1]), default=0))
-    dom, chain = list(problem.full), dict[Tag, Tagged]()
+    dom = list(problem.full)
+    chain: dict[Tag, Tagged] = {tag: ((), kept) for tag in sorted(kept) if tag.kind == "you"}
     while step := next((t for t in left if _forces(t, dom)), None):
         left.remove(step)
         for tag in sorted(step[1], key=lambda tag: _rank(problem, tag)):
@@ -62,7 +63,8 @@ def _forces(tagged: Tagged, dom: list[int]) -> bool:
 def _rank(problem: Problem, tag: Tag) -> int:
     """Choices first, then facts, forces, defaults; what only forbids comes last."""
     if tag.kind == "rule":
-        return 2 if isinstance(problem.program.theory.rules[tag.name], Force) else 5
+        rule = problem.program.theory.rules[tag.name]
+        return 2 if isinstance(rule, Force) else 6 if isinstance(rule, Ignored) else 5
     return {"you": 0, "fact": 1, "decided": 1, "default": 3, "unset": 4}[tag.kind]
 
 
