@@ -83,7 +83,7 @@ def model_logits(model: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
     name = _backbone_name(inner)
     backbone = inner._modules[name]
     tokens = torch.zeros(hidden.shape[:-1], dtype=torch.long, device=hidden.device)
-    inner._modules[name] = _Handed(hidden)
+    inner._modules[name] = _Handed(hidden, backbone)
     try:
         return _own_forward(inner)(input_ids=tokens, use_cache=False).logits
     finally:
@@ -101,12 +101,16 @@ class _Result(tuple):
 
 
 class _Handed(torch.nn.Module):
-    """Stands in for a backbone whose result is known."""
+    """Stands in for a backbone whose result is known. Whatever else is asked of it, the backbone answers."""
 
-    def __init__(self, hidden: torch.Tensor) -> None:
+    def __init__(self, hidden: torch.Tensor, backbone: torch.nn.Module | None) -> None:
         super().__init__()
         self._result = _Result((hidden,))
         self._result.last_hidden_state = hidden
+        self.__dict__["_backbone"] = backbone  # not a submodule: it is only asked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_backbone"], name)
 
     @property
     def decoder(self) -> _Handed:
