@@ -90,6 +90,7 @@ def _plugin(found: Installed) -> dict[str, Any]:
         "commands": sorted(declared.commands) if declared else [],
         "conf": declared.conf if declared else None,
         "hooks": declared.hooks if declared else None,
+        "not_yet": {str(item.when): item.because for item in declared.not_yet} if declared else {},
     }
 
 

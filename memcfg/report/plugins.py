@@ -37,6 +37,7 @@ def contributes(installed: Installed) -> str:
     parts += [count(len(plugin.rules), "rule")] if plugin.rules else []
     parts += [f"{key}={value}" for key, values in plugin.provides.items() for value in values]
     parts += [f"command {name}" for name in plugin.commands]
+    parts += [f"not yet {item.when}" for item in plugin.not_yet]
     return ", ".join(parts)
 
 
