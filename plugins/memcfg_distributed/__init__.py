@@ -52,7 +52,7 @@ plugin = Plugin(
             id="distributed.zero3.reentrant",
             because="ZeRO-3 drops gathered weights between forward and recompute, which the other form of checkpointing "
             "takes for a changed graph when some weights are frozen",
-            ref="https://github.com/deepspeedai/DeepSpeed/issues/4595",
+            ref="https://github.com/deepspeedai/DeepSpeed/issues/4332",
         ),
         Forbid(
             (strategy == "zero3") & (key("peft.method") != "none") & (key("checkpointing.mode") == "selective"),

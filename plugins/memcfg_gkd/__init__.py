@@ -5,7 +5,6 @@ from __future__ import annotations
 from memcfg import Default, NotYet, Plugin, RenameKey, Setting, key, only_when
 
 here = key("trainer.name") == "gkd"
-PAPER = "https://arxiv.org/abs/2306.13649"
 
 teacher = Setting("gkd.teacher", str, default=None, nullable=True, doc="folder or hub name of the teacher")
 share = Setting(

@@ -47,12 +47,12 @@ plugin = Plugin(
     rules=[
         Default(
             loss, "dapo", when=here, id="grpo.loss.default",
-            because="it divides by the tokens of the whole batch, so that long completions are not favoured",
+            because="it divides by the tokens of the whole batch, so that each counts the same however long its completion is",
             ref="https://arxiv.org/abs/2503.14476",
         ),
         Default(
             generations, 8, when=here, id="grpo.num_generations.default",
-            because="eight completions estimate a prompt's mean reward well enough",
+            because="eight completions estimate a prompt's mean reward well enough", ref=PAPER,
         ),
         Forbid(
             here & (generations <= 1), id="grpo.num_generations.group",
