@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from memcfg import Problem, RunError
@@ -32,16 +33,26 @@ def tokenizer(plan: Plan) -> PreTrainedTokenizerBase:
 def model(plan: Plan, device: str) -> PreTrainedModel:
     """The model in the plan's dtype; on `meta` its shape only. Raises `RunError` where it cannot be had."""
     path = located(plan["model.path"])
-    dtype: Any = plan["model.dtype"] if plan["model.dtype"] == "auto" else getattr(torch, plan["model.dtype"])
-    remote = plan["model.trust_remote_code"]
+    chosen = plan["model.dtype"]
+    options = {
+        "dtype": chosen if chosen == "auto" else getattr(torch, chosen),
+        "trust_remote_code": plan["model.trust_remote_code"],
+    }
+    if device == "meta":
+        return _shape(path, options)
+    check_weights(Path(path))
+    loaded: Any = None
+    report: dict[str, Any] = {}
     with _explained(path, "model"):
-        if device == "meta":
-            shape = AutoConfig.from_pretrained(path, trust_remote_code=remote)
-            with torch.device("meta"):
-                return AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=remote)
-        check_weights(Path(path))
-        loaded: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=remote)
-        return loaded.to(device)
+        loaded, report = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True, **options)
+    _all_there(path, report["missing_keys"])
+    return loaded.to(device)
+
+
+def _shape(path: str, options: dict[str, Any]) -> PreTrainedModel:
+    with _explained(path, "model"), torch.device("meta"):
+        config = AutoConfig.from_pretrained(path, trust_remote_code=options["trust_remote_code"])
+        return AutoModelForCausalLM.from_config(config, **options)
 
 
 def located(path: str) -> str:
@@ -76,6 +87,14 @@ def check_weights(folder: Path) -> None:
         raise RunError(Problem(f"`{folder}` holds no weights (`{WEIGHTS[0]}`)", key=KEY))
 
 
+def _all_there(path: str, missing: Collection[str]) -> None:
+    """Raises `RunError` for weights that no file held: Transformers would train on random ones with a warning."""
+    if missing:
+        names = ", ".join(f"`{name}`" for name in sorted(missing)[:3]) + (", ..." if len(missing) > 3 else "")
+        text = f"the files of `{path}` lack {len(missing)} of the model's weights: {names}"
+        raise RunError(Problem(text, key=KEY, fix="save the whole model, with its head (`AutoModelForCausalLM`)"))
+
+
 def _shards(index: Path) -> list[str]:
     try:
         return list(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
@@ -88,7 +107,7 @@ def _explained(path: str, what: str) -> Iterator[None]:
     """Turn what Transformers raises about a bad folder or an id that cannot be fetched into one clear error."""
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         text = f"the {what} of `{path}` cannot be loaded: {reason}"
         fix = None if Path(path).is_dir() else "a hub id needs the network or an earlier download; or give a folder"

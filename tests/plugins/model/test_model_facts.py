@@ -1,0 +1,72 @@
+"""What a model is, read without importing anything heavy."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from memcfg_model.facts import config_file, model_type
+from memcfg_model.types import MODEL_TYPES
+
+from memcfg import PENDING
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(text: str) -> dict[str, str]:
+        (tmp_path / "config.json").write_text(text, encoding="utf-8")
+        return {"model.source": "hub", "model.path": str(tmp_path)}
+
+    return save
+
+
+@pytest.mark.parametrize(
+    ("choices", "kind", "because"),
+    [
+        ({}, "qwen3", "the tiny model is the default"),
+        ({"model.source": "tiny"}, "qwen3", "and has the shape of Qwen3"),
+        ({"model.source": "hub", "model.path": "some-org/some-model"}, PENDING, "only the network can tell"),
+        ({"model.source": "hub", "model.path": "/no/such/folder"}, PENDING, "loading it says what is wrong"),
+        ({"model.source": "hub"}, PENDING, "no model is named"),
+        ({"model.source": "acme"}, PENDING, "a third party's source has its own ways"),
+    ],
+)
+def test_the_type_follows_from_the_request(choices, kind, because):
+    assert model_type(choices) == kind, because
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (json.dumps({"model_type": "gemma2"}), "gemma2"),
+        (json.dumps({"model_type": "never_heard_of"}), "other"),
+        (json.dumps({}), PENDING),
+        (json.dumps([1]), PENDING),
+        ("{", PENDING),
+    ],
+)
+def test_a_saved_model_says_its_type_in_its_configuration(saved, text, kind):
+    assert model_type(saved(text)) == kind
+
+
+def test_a_downloaded_model_is_known_without_the_network(tmp_path, monkeypatch):
+    folder = tmp_path / "models--some-org--some-model"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("abc")
+    (folder / "snapshots" / "abc").mkdir(parents=True)
+    (folder / "snapshots" / "abc" / "config.json").write_text('{"model_type": "llama"}')
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert model_type({"model.source": "hub", "model.path": "some-org/some-model"}) == "llama"
+    assert config_file("some-org/another") is None
+
+
+def test_types_are_listed_once():
+    assert len(set(MODEL_TYPES)) == len(MODEL_TYPES)
+    assert {"llama", "qwen3", "gemma3_text", "mistral", "other"} <= set(MODEL_TYPES)
+
+
+@pytest.mark.parametrize("plugin", ["model", "attention", "padding", "padding_free", "loss"])
+def test_declarations_import_nothing_heavy(plugin):
+    code = f"import sys, memcfg_{plugin}; print(*{{'torch', 'transformers', 'datasets', 'hydra'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
