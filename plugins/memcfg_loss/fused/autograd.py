@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from memcfg_loss.fused import ops
 from memcfg_loss.fused.products import Layer, Needs
@@ -76,15 +77,18 @@ class _Loss(torch.autograd.Function):
         layer, needs = _layer(hidden, weight, bias, up), Needs(*ctx.needs_input_grad[:5])
         with _no_autocast(hidden):
             value, found = descend(Rows(hidden, low, at, ids), layer, score, needs)
-        ctx.save_for_backward(found.hidden, found.weight, found.bias, found.low, found.up, at)
-        ctx.like = _shapes(hidden, weight, bias, low, up)
+        # An attribute, not `save_for_backward`: these are no activations, and hooks that move saved tensors to the host
+        # must leave them alone.
+        ctx.found, ctx.like, ctx.at = list(found), _shapes(hidden, weight, bias, low, up), at
         return value.sum()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        *found, at = ctx.saved_tensors
-        scaled = [_scaled(g, gradient, like) for g, like in zip(found, ctx.like, strict=True)]
-        return _inputs(scaled, at, ctx.like)
+        found = _taken(ctx)
+        # Each float32 gradient is let go as soon as it is rounded: two of them never lie beside their copies.
+        scaled = [_scaled(found.pop(0), gradient, like) for like in ctx.like]
+        return _inputs(scaled, ctx.at, ctx.like)
 
 
 class _LogProbs(torch.autograd.Function):
@@ -98,7 +102,7 @@ class _LogProbs(torch.autograd.Function):
         with _no_autocast(hidden):
             if ctx.frozen:
                 value, found = descend(rows, layer, _nll(score), ctx.needs)
-                ctx.save_for_backward(found.hidden, found.low, at)
+                ctx.found, ctx.at = [found.hidden, None, None, found.low, None], at
                 return value.neg_()
             logp, logsum = statistics(rows, layer, score)
         ctx.dtype = layer.weight.dtype
@@ -106,19 +110,25 @@ class _LogProbs(torch.autograd.Function):
         return logp
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         return _rowwise(ctx, gradient) if ctx.frozen else _again(ctx, gradient)
 
 
+def _taken(ctx: Any) -> list[Maybe]:
+    """The gradients that the forward left. They are scaled in place, so there is one backward."""
+    found, ctx.found = ctx.found, None
+    if found is None:
+        raise RuntimeError("the gradients of a chunked loss were used up by the first backward")
+    return list(found)
+
+
 def _rowwise(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     """The backward of log-probabilities under a frozen head: the gradient of each row times its own factor."""
-    hidden, low, at = ctx.saved_tensors
     by = gradient.float().neg().unsqueeze(1)
-    scaled = [
-        None if g is None else (g * by).to(like.dtype)
-        for g, like in zip((hidden, None, None, low, None), ctx.like, strict=True)
-    ]
-    return _inputs(scaled, at, ctx.like)
+    found = _taken(ctx)
+    scaled = [None if g is None else g.mul_(by).to(like.dtype) for g, like in zip(found, ctx.like, strict=True)]
+    return _inputs(scaled, ctx.at, ctx.like)
 
 
 def _again(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
@@ -128,8 +138,7 @@ def _again(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     layer = Layer(cast[0], cast[1], cast[2])  # type: ignore[arg-type]
     with _no_autocast(hidden):
         found = ascend(Rows(hidden, low, at, ids), layer, ctx.score, ctx.needs, logsum, gradient.float().contiguous())
-    grads = (found.hidden, found.weight, found.bias, found.low, found.up)
-    rounded = [None if g is None else g.to(like.dtype) for g, like in zip(grads, ctx.like, strict=True)]
+    rounded = [None if g is None else g.to(like.dtype) for g, like in zip(found, ctx.like, strict=True)]
     return _inputs(rounded, at, ctx.like)
 
 

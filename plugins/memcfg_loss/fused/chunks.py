@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from memcfg import Problem, RunError
+from memcfg_loss.fused.ops import padded
 
 MIB = 1 << 20
 TILE = 128
 """Rows of a matrix unit's tile: fuller chunks are cut to a multiple of it."""
 FROZEN_MIB = 320
 TRAINED_MIB = 640
-ALIGN = 16
-"""Elements: rows of the buffer begin at aligned addresses, whatever the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,9 @@ class Chunks:
     columns: int
 
     def buffer(self, total: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        width = -(-self.columns // ALIGN) * ALIGN
-        return torch.empty(min(self.rows, total), width, dtype=dtype, device=device)[:, : self.columns]
+        whole = torch.empty(min(self.rows, total), padded(self.columns), dtype=dtype, device=device)
+        whole[:, self.columns :].zero_()
+        return whole[:, : self.columns]
 
     def parts(self, total: int) -> Iterator[slice]:
         for start in range(0, total, self.rows):
@@ -36,7 +36,7 @@ class Chunks:
 
 def fitting(budget: int, total: int, columns: int, itemsize: int) -> Chunks:
     """The largest chunks within `budget` bytes, evened out over `total` rows. Raises `RunError` if no row fits."""
-    row = -(-columns // ALIGN) * ALIGN * itemsize
+    row = padded(columns) * itemsize
     rows = budget // row
     if rows < 1:
         raise RunError(

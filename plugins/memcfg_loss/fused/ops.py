@@ -12,14 +12,34 @@ import triton
 from memcfg_loss.fused import kernel as kernels
 
 LOG2E = 1.4426950408889634
+ALIGN = 16
+"""Elements: rows that begin at multiples of it are moved in vectors of 16 bytes."""
 WARPS = 16
 LANES = 32 * WARPS * 2
+SLICE_BYTES = 32768
+"""Logits that one program holds in registers."""
+SLICE_WARPS = 8
+GRADIENT_BLOCK = 4096
+INTERPRETED = triton.knobs.runtime.interpret
 
 
-def _shape(columns: int) -> dict[str, Any]:
-    """Block shape and warps for rows of that many columns: small rows take small blocks."""
+def padded(columns: int) -> int:
+    """Columns of a row with its padding."""
+    return -(-columns // ALIGN) * ALIGN
+
+
+def _room(raw: torch.Tensor) -> int:
+    """Columns that the kernels may touch: with the padding, if the rows have any."""
+    return min(padded(raw.shape[1]), raw.stride(0))
+
+
+def _lanes(columns: int) -> dict[str, Any]:
     lanes = min(LANES, max(4, triton.next_power_of_2(triton.cdiv(columns, kernels.ELEMENTS))))
     return {"LANES": lanes, "ELEMENTS": kernels.ELEMENTS, "num_warps": min(WARPS, max(1, lanes // 64))}
+
+
+def _block(size: int) -> dict[str, Any]:
+    return {"BLOCK": size, "num_warps": min(SLICE_WARPS, max(1, size // 512))}
 
 
 def _factors(scale: float, softcap: float, temperature: float) -> dict[str, Any]:
@@ -36,9 +56,16 @@ def loss_to_gradient_(
 ) -> None:  # fmt: skip
     """Write each row's loss to `loss` [N] and turn `raw` into the gradient of the sum of losses over raw logits."""
     rows, columns = raw.shape
-    kernels.loss_kernel[(rows,)](
-        raw, raw.stride(0), targets, loss, columns, scale / temperature, smoothing=smoothing, z_loss=z_loss, DFT=dft,
-        SMOOTH=smoothing != 0, Z=z_loss != 0, **_factors(scale, softcap, temperature), **_shape(columns),
+    room = _room(raw)
+    # The interpreter runs one program after the other: none could wait for the next.
+    most = room if INTERPRETED else SLICE_BYTES // raw.element_size()
+    slices = triton.cdiv(room, most)
+    length = padded(triton.cdiv(room, slices))
+    kernels.loss_kernel[(rows * slices,)](
+        raw, raw.stride(0), targets, loss, columns, room, length, loss.new_empty(rows * slices * 3),
+        targets.new_zeros(rows, dtype=torch.int32), scale / temperature, smoothing=smoothing, z_loss=z_loss, DFT=dft,
+        SMOOTH=smoothing != 0, Z=z_loss != 0, SLICES=slices, SLOTS=triton.next_power_of_2(slices), HOLD=True,
+        **_factors(scale, softcap, temperature), **_block(triton.next_power_of_2(length)),
     )  # fmt: skip
 
 
@@ -48,10 +75,11 @@ def logp_to_gradient_(
     softcap: float, temperature: float,
 ) -> None:  # fmt: skip
     """Turn `raw` into the gradient of `sum(coefficient * logp)` over raw logits; `logsum` as `statistics_` gave it."""
-    rows, columns = raw.shape
-    kernels.gradient_kernel[(rows,)](
-        raw, raw.stride(0), targets, logsum, coefficient, columns, scale / temperature,
-        **_factors(scale, softcap, temperature), **_shape(columns),
+    room = _room(raw)
+    block = min(GRADIENT_BLOCK, triton.next_power_of_2(room))
+    kernels.gradient_kernel[(raw.shape[0], triton.cdiv(room, block))](
+        raw, raw.stride(0), targets, logsum, coefficient, room, scale / temperature,
+        **_factors(scale, softcap, temperature), **_block(block),
     )  # fmt: skip
 
 
@@ -65,8 +93,8 @@ def row_statistics_(
     rows, columns = raw.shape
     kernels.statistics_kernel[(rows,)](
         raw, raw.stride(0), targets, logp, logsum, logp if entropy is None else entropy, logp if hit is None else hit,
-        columns, ENTROPY=entropy is not None, HIT=hit is not None, **_factors(scale, softcap, temperature),
-        **_shape(columns),
+        columns, _room(raw), ENTROPY=entropy is not None, HIT=hit is not None, **_factors(scale, softcap, temperature),
+        **_lanes(columns),
     )  # fmt: skip
 
 

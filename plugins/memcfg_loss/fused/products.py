@@ -5,6 +5,7 @@ product before adding it up would bias training; so would a split reduction in b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,6 +79,10 @@ class Gradients:
         self._sum = product_
         if self.bias is not None:
             self.bias.zero_()
+
+    def __iter__(self) -> Iterator[torch.Tensor | None]:
+        """In the order of `Needs`."""
+        return iter((self.hidden, self.weight, self.bias, self.low, self.up))
 
     def add(self, part: slice, slope: torch.Tensor, hidden: torch.Tensor, low: torch.Tensor | None) -> None:
         """Add one chunk. `slope` [n, V] is the gradient over raw logits; rows `part` of N."""
