@@ -4,7 +4,7 @@ import pytest
 
 from memcfg import UNSET, Conflict, ConflictError, Decision, Note, Plan, PluginError, Problem, RequestError, RunError
 from memcfg.registry.installed import Installed
-from memcfg.registry.plugin import Plugin
+from memcfg.registry.plugin import NotYet, Plugin
 from memcfg.report.console import Terminal
 from memcfg.report.errors import error_text
 from memcfg.report.plan import show_plan, why
@@ -13,6 +13,7 @@ from memcfg.report.summary import header, summary
 from memcfg.report.sweep import show_sweep
 from memcfg.report.words import count, duration, gib, listed, of, value, wrapped
 from memcfg.solver.decision import Pending
+from memcfg.solver.expr import key
 
 PLAN = Plan(
     decisions={
@@ -183,7 +184,8 @@ def test_errors_wrap_between_words_and_never_inside_what_is_pasted():
 
 
 def test_the_plugins_are_listed_with_what_is_wrong(capsys):
-    good = Plugin(name="acme", provides={"loss.type": ("acme",)}, commands={"zap": "acme:main"})
+    good = Plugin(name="acme", provides={"loss.type": ("acme",)}, commands={"zap": "acme:main"},
+                  not_yet=[NotYet(key("loss.type") == "acme", "it is new")])  # fmt: skip
     listing = show_plugins(
         [
             Installed("acme", "acme-kit", "1.2", "acme:plugin", good),
@@ -194,7 +196,8 @@ def test_the_plugins_are_listed_with_what_is_wrong(capsys):
         shown(listing, capsys)
         == """\
 plugin  from          status  contributes
-acme    acme-kit 1.2  ok      loss.type=acme, command zap
+acme    acme-kit 1.2  ok      loss.type=acme, command zap, not yet
+                              loss.type=acme
 bad     bad-kit 0.1   broken
 
 broken: `bad` (bad-kit 0.1): ImportError: no module `x`
