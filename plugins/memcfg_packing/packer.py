@@ -49,7 +49,7 @@ def pack(
     def rows() -> Iterator[pa.RecordBatch]:
         whole = next(iter(columns.values()))
         if strategy == "wrapped" and not marked and whole.selection is None:
-            return blocks(columns, seq_length, schema)
+            return blocks(ragged.stored(dataset)[0], seq_length, schema)
         return placed(columns, place(whole.lengths, seq_length, strategy, keep=keep), schema)
 
     if isinstance(dataset, pa.Table):
@@ -103,8 +103,10 @@ def shards(lengths: Ints, counts: Ints) -> Iterator[tuple[int, int]]:
         first = end
 
 
-def blocks(columns: dict[str, ragged.Ragged], capacity: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def blocks(table: pa.Table, capacity: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """One stream of all values cut into rows. Nothing is copied but the rows that cross from one chunk to the next."""
+    # Columns may be chunked differently; record batches are where all of them are cut.
+    columns = ragged.of(pa.Table.from_batches(table.to_batches(), table.schema))
     for values in zip(*(_stream(column, capacity) for column in columns.values()), strict=True):
         total = len(values[0])
         lengths = np.full(-(-total // capacity), capacity)
