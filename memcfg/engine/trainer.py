@@ -130,6 +130,7 @@ class EngineTrainer(Trainer):
         """As Trainer does, with the true epoch, the throughput and what the objective has to say."""
         self.state.epoch = self.loader.epochs()
         if "loss" in logs:
+            self.check_loss()
             logs["loss"] *= self.meter.share_counted()
             logs["tokens_per_second"] = self.meter.read()
             logs.update(self.run.objective.metrics())

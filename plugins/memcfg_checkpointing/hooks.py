@@ -53,7 +53,7 @@ def enable(model: Any, *, reentrant: bool) -> None:
     """Checkpoint every layer of a Transformers model. Raises `RunError`, leaving all off, where it has no support."""
     arguments = {"use_reentrant": reentrant}
     try:
-        if hasattr(model, "activation_checkpointing_enable"):  # its name since transformers 5.20 or so
+        if hasattr(model, "activation_checkpointing_enable"):  # what later releases of Transformers call it
             model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments)
         else:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=arguments)

@@ -22,8 +22,11 @@ VOCABULARY = 40
 LENGTHS = (9, 3, 7, 5, 12, 4)
 """Six rows; after the shift, with the first two labels of each masked, 40 - 12 = 28 targets."""
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+"""Where plans of the bench train: on a machine with a GPU, what is tested is the path that a GPU takes."""
+
 SETTINGS: dict[str, Any] = {
-    "device.type": "cpu", "world.size": 1, "trainer.name": "sft", "loss.type": "nll", "batch.layout": "padded",
+    "device.type": DEVICE, "world.size": 1, "trainer.name": "sft", "loss.type": "nll", "batch.layout": "padded",
     "attention.implementation": "sdpa", "optimizer.name": "adamw", "run.steps": 4, "run.batch_size": 2,
     "run.accumulation": 1, "run.learning_rate": 1e-2, "run.scheduler": "constant", "run.warmup_steps": 0,
     "run.max_grad_norm": 1.0, "run.seed": 0, "run.log_steps": 2, "run.save_steps": None, "run.eval_steps": None,
@@ -222,5 +225,5 @@ def bench() -> SimpleNamespace:
     """Everything above by name, for tests (a conftest cannot be imported)."""
     return SimpleNamespace(
         plan=plan, rows=rows, model=model, tokenizer=tokenizer, collate=collate, padded=padded, in_rows=in_rows,
-        lay=lay, Attention=Attention, Head=Head, Objective=Objective, Hooks=FakeHooks, Told=Told, LENGTHS=LENGTHS,
+        lay=lay, Attention=Attention, Head=Head, Objective=Objective, Hooks=FakeHooks, Told=Told, LENGTHS=LENGTHS, DEVICE=DEVICE,
     )  # fmt: skip

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.torch
 def subject(bench: Any, folder: Path, hooks: Any = None, **plan: Any) -> canaries.Subject:
     run = build(bench.plan(**plan), hooks or bench.Hooks())
     trainer = EngineTrainer(run, folder)
-    run.first = trainer.loader.at(0, 0)
+    run.first = [batch.to(bench.DEVICE) for batch in trainer.loader.at(0, 0)]
     return canaries.Subject(run, run.model, run.optimizer, trainer.accelerator)
 
 

@@ -19,7 +19,7 @@ from memcfg.registry import load
 
 pytestmark = pytest.mark.torch
 
-TINY = ["model.hidden=32", "model.heads=2", "model.kv_heads=1", "model.layers=2"]
+TINY = ["model.dtype=float32", "model.hidden=32", "model.heads=2", "model.kv_heads=1", "model.layers=2"]
 TEXTS = [
     "Return the sum of two numbers.", "x = 1", "def add(a, b):\n    return a + b", "A short line of text.",
     "Open the file, read every line, close the file again and return the lines that were read.", "import os",
@@ -44,7 +44,8 @@ def first_step(plan: Plan, accumulation: int | None = None) -> tuple[float, int,
     run = build(plan, load().hooks(plan))
     batches = MicroBatches(run.train, run.collator, run.layout, plan["run.batch_size"])
     loader = StepLoader(batches, accumulation=accumulation or plan["run.accumulation"], seed=0)
-    result = gradients(run.model, loader.at(0, 0), run.objective, contexts=run.contexts)
+    placed = [batch.to(plan.device) for batch in loader.at(0, 0)]
+    result = gradients(run.model, placed, run.objective, contexts=run.contexts)
     moved = [p.detach().double() - 0.5 * p.grad.double() for p in run.model.parameters() if p.grad is not None]
     return float(result.loss), int(result.count), torch.cat([p.flatten() for p in moved])
 
