@@ -49,20 +49,27 @@ class Run:
     first: list[Batch] = field(default_factory=list)
 
 
+NEEDED = (
+    "load_tokenizer", "load_dataset", "collator", "layout", "load_model", "attention", "head", "objective", "optimizer",
+)  # fmt: skip
+"""The exclusive hooks that every run calls; `loss` is called where the plan sets `loss.type`."""
+
+
 def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = True) -> Run:
     """Build what the plan says, on `device` (the plan's own by default). `data=False` leaves the rows out.
 
     Raises `DataError` for data that cannot be used, before any weight is loaded, and `PluginError` for a value that no
     plugin implements."""
     device = device or plan.device
-    objective = hooks.objective(plan=plan)
-    loss = hooks.loss(plan=plan) if plan.get("loss.type") is not None else None
+    scored = plan.get("loss.type") is not None
+    hooks.require(*NEEDED, *(["loss"] if scored else []))
     tokenizer = hooks.load_tokenizer(plan=plan)
     ledgers = {"train": Ledger(), "eval": Ledger()}
     rows = {split: _rows(plan, hooks, tokenizer, split, ledgers[split]) if data else None for split in ledgers}
     collator = hooks.collator(plan=plan, tokenizer=tokenizer) if data else None
     layout = hooks.layout(plan=plan, tokenizer=tokenizer)
     model, attention, head = _model(plan, hooks, device)
+    objective, loss = hooks.objective(plan=plan), hooks.loss(plan=plan) if scored else None
     objective.bind(loss, attention)
     return Run(
         plan, hooks, device, tokenizer, rows["train"], rows["eval"], collator, layout, model, attention, loss, head,

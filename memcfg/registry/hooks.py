@@ -80,6 +80,11 @@ class Hooks:
         name = PREFIX + hook
         return self._chains[name] if name in self._chains else self._implementers(name)
 
+    def require(self, *hooks: str) -> None:
+        """Raise the `PluginError` that calling one of these exclusive hooks would, before anything is done."""
+        for hook in hooks:
+            self._implementer(SPECS[PREFIX + hook])
+
     def _register(self, plugin: Installed, module_name: str) -> None:
         module = _imported(plugin, module_name)
         _refuse_unknown_hooks(plugin, module)

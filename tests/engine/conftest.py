@@ -14,6 +14,7 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from memcfg import PluginError
 from memcfg.batch import Batch, Documents
 from memcfg.engine.ledger import Ledger
 from memcfg.plan import Decision, Plan
@@ -135,10 +136,16 @@ class Objective:
 class FakeHooks:
     """The hooks of the bench. Each can be replaced: `FakeHooks(optimizer=lambda plan, model: ...)`."""
 
-    def __init__(self, train: Any = None, held_out: Any = None, **replaced: Callable[..., Any]) -> None:
+    def __init__(self, train: Any = None, held_out: Any = None, **replaced: Any) -> None:
         self.data = {"train": rows() if train is None else train, "eval": held_out}
         self.calls: list[str] = []
         self._replaced = replaced
+
+    def require(self, *hooks: str) -> None:
+        """As the real ones: the error of a hook that would raise one, before anything is done."""
+        for hook in hooks:
+            if isinstance(missing := self._replaced.get(hook), PluginError):
+                raise missing
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from memcfg import DataError, Decision, Plan, PluginError, RunError
 from memcfg.engine import course, execute, saving
+from memcfg.engine.build import NEEDED
 from memcfg.engine.evidence import Effective
 from memcfg.engine.execute import train
 
@@ -161,22 +162,16 @@ def test_unusable_data_is_found_before_the_model_is_loaded(
     assert contents(tmp_path) == []
 
 
-@pytest.mark.parametrize("hook", ["objective", "loss", "layout", "head", "optimizer"])
-def test_a_value_without_implementation_is_refused_with_its_reason(bench: Any, tmp_path: Path, hook: str) -> None:
-    missing = PluginError(
-        "`trainer.name=dpo` is provided by plugin `dpo`, which implements no `memcfg_objective`", "dpo"
-    )
+@pytest.mark.parametrize("hook", NEEDED)
+def test_a_value_without_implementation_is_refused_before_anything_is_done(
+    bench: Any, tmp_path: Path, hook: str
+) -> None:
+    missing = PluginError(f"`trainer.name=dpo` is provided by plugin `dpo`, which implements no `memcfg_{hook}`", "dpo")
+    hooks = bench.Hooks(**{hook: missing})
     with pytest.raises(PluginError, match="implements no"):
-        train(bench.plan(), bench.Hooks(**{hook: raising(missing)}), tmp_path / "run")
-    assert contents(tmp_path) == []
-
-
-@pytest.mark.parametrize("hook", ["objective", "loss"])
-def test_what_is_missing_is_found_before_the_data_where_it_can_be(bench: Any, tmp_path: Path, hook: str) -> None:
-    hooks = bench.Hooks(**{hook: raising(PluginError("missing", "dpo"))})
-    with pytest.raises(PluginError):
         train(bench.plan(), hooks, tmp_path / "run")
-    assert not [c for c in hooks.calls if "dataset" in c]
+    assert hooks.calls == []
+    assert contents(tmp_path) == []
 
 
 def test_assumed_facts_are_refused(bench: Any, tmp_path: Path) -> None:

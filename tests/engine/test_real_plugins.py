@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import memcfg
-from memcfg import DataError, Plan
+from memcfg import DataError, Plan, PluginError
 from memcfg.engine.build import build
 from memcfg.engine.execute import train
 from memcfg.engine.loader import MicroBatches, StepLoader
@@ -112,6 +113,16 @@ def test_a_run_repeats_from_its_plan_file(data: list[str], tmp_path: Path) -> No
         return [(line["loss"], line.get("grad_norm")) for line in map(json.loads, lines)]
 
     assert losses("a") == losses("b")
+
+
+def test_a_trainer_that_nobody_implements_is_refused_before_the_data_is_read(data: list[str], tmp_path: Path) -> None:
+    plan = plan_of(*data)
+    orphaned = replace(plan, providers={key: who for key, who in plan.providers.items() if key != "trainer.name"})
+    hooks = load().hooks(orphaned)
+    with pytest.raises(PluginError, match=r"no installed plugin implements `trainer.name=sft`"):
+        train(orphaned, hooks, tmp_path / "run")
+    assert hooks.calls == []
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
