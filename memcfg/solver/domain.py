@@ -42,12 +42,14 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class _Other:
+class Other:
+    """Any value that no rule names."""
+
     def __str__(self) -> str:
         return "something else"
 
 
-OTHER: Final = _Other()
+OTHER: Final = Other()
 
 
 class Domain:
@@ -95,7 +97,7 @@ class Domain:
 
     def describe(self, mask: int) -> str:
         """The set in words: "`a`", "`a` or `b`"."""
-        names = [str(s) if isinstance(s, (Interval, _Other)) else f"`{show(s)}`" for s in self.symbols_of(mask)]
+        names = [str(s) if isinstance(s, (Interval, Other)) else f"`{show(s)}`" for s in self.symbols_of(mask)]
         return " or ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
 

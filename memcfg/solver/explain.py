@@ -17,7 +17,7 @@ from memcfg.solver.problem import Answer, Problem
 from memcfg.solver.propagate import contradiction as contradict
 from memcfg.solver.repair import repairs, repairs_of_checks
 from memcfg.solver.retell import given, retell
-from memcfg.solver.rules import Check, Rule
+from memcfg.solver.rules import Check, Default, Rule
 from memcfg.solver.theory import Tag
 
 AT_MOST: Final = 3
@@ -100,7 +100,7 @@ def why_excluded(answer: Answer, key: str, value: object) -> list[Rule]:
     pins = {var: bit for var, bit in answer.pins().items() if var in before}
     pretended = replace(problem, choices={**problem.choices, key: value}, pins=pins)
     pretended = replace(pretended, muted=frozenset(g.rule.id for g in pretended.guards(key)))
-    found = minimal_conflicts(pretended, limit=1)
-    ids = [t.name for tags in found for t in sorted(tags) if t.kind in ("rule", "default")]
-    rules = [program.theory.rules[i] for i in ids]
-    return [r for r in rules if not hasattr(r, "values")] or rules
+    core = pretended.core()
+    tags = sorted(_minimal(pretended, core)) if core is not None else []
+    rules = [program.theory.rules[t.name] for t in tags if t.kind in ("rule", "default")]
+    return [r for r in rules if not isinstance(r, Default)] or rules

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from memcfg.solver.domain import Interval, _Other
+from memcfg.solver.domain import Interval, Other
 from memcfg.solver.expr import UNSET, Option, same
 from memcfg.solver.lower import Lit, Lowering, truth
 from memcfg.solver.propagate import Budget, Propagation, Unsatisfiable
@@ -24,21 +24,23 @@ _UNTAGGED: Final[frozenset[Tag]] = frozenset()
 
 @dataclass(frozen=True)
 class Problem:
-    """`free`: options whose choice and defaults are dropped. `pins`: option -> bit that its default must give.
-    `muted`: rules that may not answer a choice with another value. `decided`: values
-    that stand from an earlier resolution. `heeds_ignored`: whether a choice
-    that nothing reads is a contradiction of its own."""
+    """The question: `choices` and `facts` by option. The other fields vary it."""
 
     program: Program
     choices: Mapping[str, Any]
     facts: Mapping[str, Any]
-    free: frozenset[str] = frozenset()
-    pins: Mapping[int, int] = field(default_factory=dict)
-    muted: frozenset[str] = frozenset()
-    heeds_ignored: bool = False
     decided: Mapping[str, Any] = field(default_factory=dict)
+    """Values that stand from an earlier resolution."""
+    free: frozenset[str] = frozenset()
+    """Options whose choice and defaults are dropped."""
+    pins: Mapping[int, int] = field(default_factory=dict)
+    """Variable -> the bit that its default must give."""
+    muted: frozenset[str] = frozenset()
+    """Rules that may not answer a choice with another value."""
     held: frozenset[str] = frozenset()
     """Options that no repair may change."""
+    heeds_ignored: bool = False
+    """Whether a choice that nothing reads is a contradiction of its own."""
     budget: Budget = field(default_factory=Budget, compare=False)
     """Shared by all variations of a question."""
 
@@ -64,10 +66,11 @@ class Problem:
                 tagged.append((((index[key], domain.full & ~domain.bit(UNSET)),), _UNTAGGED))
         return [*tagged, *((clause, _UNTAGGED) for clause in self._lowering.definitions)]
 
-    @property
+    @cached_property
     def full(self) -> list[int]:
-        """Domains, with room for the auxiliary variables of this question."""
-        return self._lowering.full if self.asserted else self.program.full
+        """Domains, with room for the auxiliary variables that lowering this question takes."""
+        assert self.asserted is not None
+        return self._lowering.full
 
     @cached_property
     def clauses(self) -> list[Tagged]:
@@ -189,7 +192,7 @@ class Answer:
         if isinstance(symbol, Interval):
             given_number = self.problem.choices.get(key)
             return symbol.nearest(given_number if type(given_number) is int else None)
-        return UNSET if isinstance(symbol, _Other) else symbol
+        return UNSET if isinstance(symbol, Other) else symbol
 
     def values(self) -> dict[str, Any]:
         """The final value of every option, settings and facts included, by key."""

@@ -282,7 +282,7 @@ class Propagation:
                 seen.add(at)
                 why = self._why[at]
                 tags |= self._tags[why]
-                todo += [(v, m if v != var else mask, at) for v, m in self._clauses[why] if v != var]
+                todo += [(v, m, at) for v, m in self._clauses[why] if v != var]
         return frozenset(tags)
 
     def _after(self, var: int, at: int) -> int:

@@ -38,7 +38,7 @@ they return is a conflict. `Advise` adds a note. Overrides and fallbacks that to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,7 +48,8 @@ from memcfg.solver.check import failed
 from memcfg.solver.decision import Decision, Pending
 from memcfg.solver.explain import contradiction, failed_checks, unread, why_excluded
 from memcfg.solver.expr import UNSET, Option, holds, same, show
-from memcfg.solver.lower import Lit, Node, truth
+from memcfg.solver.facts import fact_reads
+from memcfg.solver.lower import truth
 from memcfg.solver.problem import Answer, Problem
 from memcfg.solver.propagate import Entangled, Unsatisfiable
 from memcfg.solver.request import Choice, Request
@@ -61,8 +62,8 @@ from memcfg.solver.wellformed import PLACEHOLDER
 @dataclass(frozen=True)
 class Resolution:
     """`decisions`: every option, settings and facts included, by key in alphabetical order. `pending`: facts that are
-    not known, with the rules that wait for them. `fact_reads`: facts whose value some rule took part of its meaning
-    from; where they differ, the same request might resolve otherwise."""
+    not known, with the rules that wait for them. `fact_reads`: facts without which some rule would not be settled
+    here; where they differ, the same request might resolve otherwise."""
 
     decisions: dict[str, Decision]
     notes: tuple[Note, ...] = ()
@@ -82,7 +83,7 @@ def resolve(theory: Theory, request: Request) -> Resolution:
         raise _entangled(theory, error) from None
     values = {key: d.value for key, d in decisions.items()}
     notes = (*asked.notes, *_overrides(decisions), *_advice(program, values))
-    return Resolution(decisions, notes, program.waiting, fact_reads(program, answer, decisions))
+    return Resolution(decisions, notes, program.waiting, fact_reads(answer, decisions))
 
 
 def why_not(theory: Theory, request: Request, key: str, value: Any) -> ConflictError | None:
@@ -204,30 +205,3 @@ def _advice(program: Program, values: Mapping[str, Any]) -> Iterator[Note]:
         if isinstance(rule, Advise) and holds(rule.when, values):
             text = PLACEHOLDER.sub(lambda found: show(values[found[1]]), rule.text)
             yield Note(rule.level, rule.id, text)
-
-
-def fact_reads(program: Program, answer: Answer, decisions: Mapping[str, Decision]) -> tuple[str, ...]:
-    """Facts that mattered: a rule that speaks about this request would not be settled without them."""
-    names, options = program.variables.names, program.theory.options
-    unknown = [
-        program.variables.full[v] if options[names[v]].role == "fact" else answer.dom[v] for v in range(len(names))
-    ]
-    found: set[str] = set()
-    for rule, node in program.readers:
-        if not (isinstance(rule, Default) and rule.key in answer.problem.choices):
-            found |= {names[v] for v in _undecided(node, unknown)}
-    for d in decisions.values():
-        if d.kind == "yielded":
-            found |= {k for k in d.antecedents if options[k].role == "fact"}
-    return tuple(sorted(k for k in found if options[k].role == "fact"))
-
-
-def _undecided(node: Node, dom: list[int]) -> Iterable[int]:
-    """Variables on which the truth of the node still depends."""
-    if truth(node, dom) is not None:
-        return
-    if isinstance(node, Lit):
-        yield node.var
-        return
-    for part in node.parts:
-        yield from _undecided(part, dom)

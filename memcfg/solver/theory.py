@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from memcfg.errors import RuleError
 from memcfg.solver.decision import Pending
 from memcfg.solver.expr import UNSET, Option
+from memcfg.solver.facts import fact_readers
 from memcfg.solver.lower import Clause, Lit, Lowering, Node, Some, Variables
 from memcfg.solver.propagate import Entangled, Propagation
 from memcfg.solver.rules import Default, Fallback, Force, Ignored, Require, Rule
 from memcfg.solver.specificity import Beats, decision_order, more_specific
-from memcfg.solver.wellformed import check_rules, collect_options, collect_rules, conditions, domains, reads
+from memcfg.solver.wellformed import check_rules, collect_options, collect_rules, domains, reads
 
 
 class Tag(NamedTuple):
@@ -114,7 +115,7 @@ class Program:
         self.defaults = {key: self._proposals(by) for key, by in _by_key(self.rules, Default).items()}
         self.forces = self._guarded(Force)
         self.fallbacks = self._guarded(Fallback)
-        self.readers = tuple(self._readers())
+        self.fact_readers = tuple(fact_readers(theory.options, self.rules.values(), self.variables))
         self.ignored: dict[str, list[Ignored]] = _by_key(self.rules, Ignored)
         lowering = Lowering(self.variables.full)
         self.hard: list[Tagged] = [(c, frozenset((tag,))) for tag, c in self._hard(lowering)]
@@ -138,15 +139,6 @@ class Program:
         for tag in tagged[1]:
             self.places.setdefault(tag, []).append(k)
         return k
-
-    def _readers(self) -> Iterable[tuple[Rule, Node]]:
-        """Rules whose conditions read a fact and can be evaluated in the solver, with those conditions."""
-        options, inside = self.theory.options, self.variables.index.keys()
-        for rule in self.rules.values():
-            keys = self.theory.antecedents[rule.id]
-            if any(options[key].role == "fact" for key in keys) and inside >= set(keys):
-                for expr in conditions(rule):
-                    yield rule, self.variables.node(expr)
 
     def node(self, rule: Rule) -> Node:
         return self.theory.nodes[rule.id]

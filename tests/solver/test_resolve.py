@@ -245,6 +245,20 @@ def test_a_fact_is_read_where_a_rule_is_not_settled_without_it(when, choices, re
     assert found.fact_reads == read
 
 
+def test_a_requirement_reads_a_fact_only_where_it_speaks():
+    rules = [Require(host == "cpu", when=shape == "flat", id="p.flat.cpu", because="cards roll")]
+    assert decide(rules).fact_reads == ()
+    assert decide(rules, {"row.shape": "flat"}).fact_reads == ("host.type",)
+
+
+def test_advice_depends_on_no_fact_and_a_check_on_what_it_is_handed():
+    advise = Advise("few cards", when=cards == 0, id="p.few")
+    check = Check([size, cards], lambda values: None, when=lid.off, id="p.check", because="x")
+    assert decide([advise]).fact_reads == ()
+    assert decide([check]).fact_reads == ("host.cards",)
+    assert decide([check], {"row.lid": True}).fact_reads == ()
+
+
 def test_a_fact_behind_a_yield_is_read():
     rules = [Forbid((shape == "round") & (host == "cpu"), id="p.no.round", because="corners")]
     assert decide(rules).fact_reads == ("host.type",)

@@ -1,0 +1,70 @@
+"""Which facts a plan depends on: those without which some rule would not be settled.
+
+A rule that reads a fact but that the other values settle by themselves (`liger and cuda`, where Liger is off) does not
+make the plan depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from memcfg.solver.decision import Decision
+from memcfg.solver.expr import Not, Option, Or, holds, mentions
+from memcfg.solver.lower import Lit, Node, Variables, truth
+from memcfg.solver.rules import Advise, Check, Default, Require, Rule
+
+if TYPE_CHECKING:
+    from memcfg.solver.problem import Answer
+
+
+def fact_readers(
+    options: Mapping[str, Option], rules: Iterable[Rule], variables: Variables
+) -> Iterator[tuple[Rule, Node]]:
+    """Rules that decide something by a fact, each with what has to be settled. Checks come later, advice decides
+    nothing."""
+    for rule in rules:
+        if isinstance(rule, (Advise, Check)) or not hasattr(rule, "when"):
+            continue
+        expr = Or((Not(rule.when), rule.cond)) if isinstance(rule, Require) else rule.when
+        if any(options[key].role == "fact" for key in mentions(expr)):
+            yield rule, variables.node(expr)
+
+
+def fact_reads(answer: Answer, decisions: Mapping[str, Decision]) -> tuple[str, ...]:
+    """The facts that an answer depends on, sorted."""
+    program, choices = answer.problem.program, answer.problem.choices
+    names, options = program.variables.names, program.theory.options
+    unknown = [
+        program.variables.full[v] if options[names[v]].role == "fact" else answer.dom[v] for v in range(len(names))
+    ]
+    found: set[str] = set()
+    for rule, node in program.fact_readers:
+        if not (isinstance(rule, Default) and rule.key in choices):
+            found.update(names[v] for v in _unsettled(node, unknown))
+    found |= _checked(program.rules.values(), decisions)
+    found |= {key for d in decisions.values() if d.kind == "yielded" for key in d.antecedents}
+    return tuple(sorted(key for key in found if options[key].role == "fact"))
+
+
+def _unsettled(node: Node, dom: Sequence[int]) -> Iterator[int]:
+    """Variables on which the truth of the node still depends."""
+    if truth(node, dom) is not None:
+        return
+    if isinstance(node, Lit):
+        yield node.var
+        return
+    for part in node.parts:
+        yield from _unsettled(part, dom)
+
+
+def _checked(rules: Iterable[Rule], decisions: Mapping[str, Decision]) -> set[str]:
+    """What the checks that apply, or apply by a fact, read."""
+    values = {key: d.value for key, d in decisions.items()}
+    found: set[str] = set()
+    for rule in rules:
+        if isinstance(rule, Check):
+            found |= mentions(rule.when)
+            if holds(rule.when, values):
+                found |= set(rule.reads)
+    return found
