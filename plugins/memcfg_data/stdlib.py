@@ -103,7 +103,7 @@ def _members(node: ast.AST, prefix: str, lines: list[str]) -> Iterator[Pair]:
                 yield Pair(name, f"Document the function {name}({ast.unparse(child.args)}).\n\n", text)
                 yield from _code(child, name, text, lines)
             yield from _members(child, name, lines)
-        elif isinstance(child, (ast.If, ast.Try, ast.With)):
+        elif isinstance(child, (ast.If, ast.Try, ast.ExceptHandler, ast.With)):
             yield from _members(child, prefix, lines)
 
 
