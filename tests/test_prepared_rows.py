@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ def test_any_ranges_of_any_chunks_are_gathered(
 ) -> None:
     typed = [[str(v) if kind == pa.string() else v for v in row] for row in values]
     edges = sorted({0, len(typed), *(c for c in cuts if c < len(typed))})
-    chunks = [pa.array(typed[a:b], pa.list_(kind)) for a, b in zip(edges, edges[1:], strict=False)]
+    chunks = [pa.array(typed[a:b], pa.list_(kind)) for a, b in pairwise(edges)]
     column = ragged.Ragged(pa.chunked_array(chunks, pa.list_(kind)))
     assert column.lengths.tolist() == [len(row) for row in typed]
     picks = data.draw(st.lists(st.integers(0, len(typed) - 1), max_size=8)) if typed else []
@@ -108,7 +110,7 @@ def test_a_full_disk_costs_the_file_and_not_the_rows(
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(arrowfile.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     made = arrowfile.made(tmp_path / "rows.arrow", SCHEMA, batches)
     assert made["a"][:] == [1, 2, 3]
     assert not list(tmp_path.iterdir())

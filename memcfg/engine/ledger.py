@@ -20,7 +20,7 @@ class Ledger:
     cut off a row that stays. `tokens_dropped`: in rows that were dropped. `tokens_supervised`: kept tokens that are
     targets. `rows_in`, `rows_dropped`: documents. `reasons`: dropped rows by reason. `bins`: packed rows. `fill`: share
     of positions that hold a token, set by the packer or else measured on the training batches from `tokens_seen`
-    (tokens in them) and `tokens_padded` (padding in them)."""
+    (tokens in them) and `tokens_padded` (padding in them). `notes`: sentences that a reader of the counts should know."""
 
     tokens_in: int = 0
     tokens_kept: int = 0
@@ -34,6 +34,7 @@ class Ledger:
     tokens_padded: int = 0
     fill: float | None = None
     reasons: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, **counts: int) -> None:
         """Add to counters by name. A name that is no counter is a programming error."""
@@ -63,8 +64,12 @@ class Ledger:
         """Plain data for `ledger.json`; `fill` is null where nothing was packed or laid out yet."""
         measured = self.tokens_seen / (self.tokens_seen + self.tokens_padded) if self.tokens_seen else None
         counts = {name: getattr(self, name) for name in COUNTERS}
-        return counts | {"fill": measured if self.fill is None else self.fill, "reasons": dict(self.reasons)}
+        return counts | {
+            "fill": measured if self.fill is None else self.fill,
+            "reasons": dict(self.reasons),
+            "notes": list(self.notes),
+        }
 
 
-COUNTERS = tuple(f.name for f in fields(Ledger) if f.name not in ("fill", "reasons"))
+COUNTERS = tuple(f.name for f in fields(Ledger) if f.name not in ("fill", "reasons", "notes"))
 """The names that `Ledger.add` takes."""

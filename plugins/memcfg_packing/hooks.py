@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("memcfg.packing")
 
+MIXED = "documents that share a row see each other: packing is wrapped, and padding-free is off"
+
 
 @hookimpl(consumes="tokens", produces="rows")
 def memcfg_prepare_dataset(plan: Plan, dataset: datasets.Dataset, ledger: Ledger, split: str) -> datasets.Dataset:
@@ -32,6 +34,8 @@ def memcfg_prepare_dataset(plan: Plan, dataset: datasets.Dataset, ledger: Ledger
     marked = strategy != "wrapped" or bool(plan.get("padding_free.enabled"))
     packed = pack(dataset, length, strategy, keep=keep, boundaries=marked)
     account(ledger, dataset, packed, length)
+    if not marked:
+        ledger.notes.append(MIXED)
     if not ledger.tokens_supervised:
         raise DataError(Problem(f"none of the {len(packed)} packed {split} rows has a target left to learn"))
     return packed

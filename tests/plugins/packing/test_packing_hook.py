@@ -92,8 +92,9 @@ def test_rows_without_any_target_stop_the_run(strategy: str) -> None:
 
 @pytest.mark.parametrize(("free", "marked"), [(True, True), (False, False)])
 def test_wrapped_keeps_boundaries_only_where_documents_are_kept_apart(free: bool, marked: bool) -> None:
-    packed, _ = prepared(plan_of("wrapped", padding_free__enabled=free), rows_of(ALL))
+    packed, ledger = prepared(plan_of("wrapped", padding_free__enabled=free), rows_of(ALL))
     assert ("seq_lengths" in packed.column_names) is marked
+    assert [("see each other" in note) for note in ledger.to_dict()["notes"]] == ([] if marked else [True])
 
 
 @pytest.mark.parametrize(("split", "values", "packs"), [
