@@ -57,7 +57,7 @@ class Problem:
         for key in self.choices:
             if key not in self.free:
                 if key in index:
-                    tagged += self._choice(key, self._lowering)
+                    tagged += self.choice(key, self._lowering)
                 if self.heeds_ignored:
                     tagged += self._unread(key, self._lowering)
         for key in sorted(self.free):
@@ -125,7 +125,7 @@ class Problem:
                 found.append(guard)
         return [g for g in found if g.rule.id not in self.muted]
 
-    def _choice(self, key: str, lowering: Lowering) -> list[Tagged]:
+    def choice(self, key: str, lowering: Lowering) -> list[Tagged]:
         """The option is as chosen, or a rule fires that may override the choice."""
         guards, chosen = self.guards(key), self.program.variables.literal(key, (self.choices[key],))
         tag = Tag("you", key)
@@ -153,17 +153,17 @@ class Problem:
 
     def solve(self) -> Answer:
         """The first model. Raises `Unsatisfiable` with the tags of a contradiction, or `Entangled`."""
-        return Answer(self, self.prepare().search(self.program.order, self._preferred, self.budget))
+        return Answer(self, self.prepare().search(self.program.order, self.preferred, self.budget))
 
     def core(self, *, defaults: bool = True, spent: Collection[Tag] = ()) -> frozenset[Tag] | None:
         """Tags of a contradiction, or None where there is a model."""
         try:
-            self.prepare(defaults=defaults, spent=spent).search(self.program.order, self._preferred, self.budget)
+            self.prepare(defaults=defaults, spent=spent).search(self.program.order, self.preferred, self.budget)
         except Unsatisfiable as error:
             return error.tags  # type: ignore[return-value]
         return None
 
-    def _preferred(self, var: int, dom: Sequence[int]) -> Iterable[int]:
+    def preferred(self, var: int, dom: Sequence[int]) -> Iterable[int]:
         """The proposals of the default that speaks; for a free option then its menu, `unset` last."""
         key = self.program.variables.names[var]
         speaks = (p.bits for p in self.program.defaults.get(key, ()) if truth(p.when, dom))
@@ -196,9 +196,10 @@ class Answer:
 
     def values(self) -> dict[str, Any]:
         """The final value of every option, settings and facts included, by key."""
-        return {key: self._final(option) for key, option in self.problem.program.theory.options.items()}
+        return {key: self.final(option) for key, option in self.problem.program.theory.options.items()}
 
-    def _final(self, option: Option) -> Any:
+    def final(self, option: Option) -> Any:
+        """The final value of any option, a setting or a fact included."""
         problem, key = self.problem, option.key
         if option.role == "fact":
             return problem.facts.get(key, UNSET)

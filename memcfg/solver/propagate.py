@@ -239,6 +239,31 @@ class Propagation:
         k = self.add(ordered, tags)
         self._narrow(*ordered[0], k)
 
+    # ------------------------------------------------------------------------------------------------ step by step
+
+    def open(self) -> bool:
+        """Begin without a search: propagate what is known. False if that is a contradiction."""
+        self._begin()
+        return self._start() is None and self._propagate() is None
+
+    def assume(self, var: int, mask: int) -> bool:
+        """Narrow a variable until `retract`, and propagate. False if that is a contradiction."""
+        self._levels.append(len(self._var))
+        if not self.dom[var] & mask:
+            return False
+        self._narrow(var, mask, _DECISION)
+        return self._propagate() is None
+
+    def retract(self, level: int) -> None:
+        """Take back what was assumed, down to `level` assumptions."""
+        if len(self._levels) > level:
+            self._undo(level)
+
+    @property
+    def level(self) -> int:
+        """How many assumptions hold."""
+        return len(self._levels)
+
     # ------------------------------------------------------------------------------------------------ explanation
 
     def _learn(self, violated: int) -> tuple[dict[int, int], Tags, int]:
