@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcfg import ALWAYS, Check, Default, Enum, Fact, Forbid, Plugin, Setting, key, only_when
+from memcfg_model.presets import PRESETS
 from memcfg_model.types import MODEL_TYPES
 
 source = Enum(
     "model.source",
-    ("tiny", "hub"),
+    ("tiny", "hub", "shape"),
     open=True,
-    doc="where the model comes from: tiny (built from its configuration, untrained), hub (a folder or a hub id)",
+    doc="where the model comes from: tiny (built from its configuration, untrained), hub (a folder or a hub id), shape "
+    "(of a published configuration, untrained: to predict and to measure)",
+)
+preset = Setting(
+    "model.preset", str, nullable=True, values=(None, *PRESETS), doc="the published model whose shape `shape` has"
 )
 path = Setting("model.path", str, nullable=True, doc="folder of a saved model, or its id on the hub")
 dtype = Enum(
@@ -46,6 +51,11 @@ def _path_given(values: Mapping[str, Any]) -> str | None:
     )
 
 
+def _preset_given(values: Mapping[str, Any]) -> str | None:
+    known = ", ".join(f"`{name}`" for name in PRESETS)
+    return None if values["model.preset"] else f"`model.source=shape` needs `model.preset=NAME`; names are {known}"
+
+
 def _heads_divide(values: Mapping[str, Any]) -> str | None:
     width, count, kv = (values[k] for k in ("model.hidden", "model.heads", "model.kv_heads"))
     if width % (2 * count):
@@ -60,16 +70,21 @@ def _heads_divide(values: Mapping[str, Any]) -> str | None:
 plugin = Plugin(
     name="model",
     doc="the model and its tokenizer",
-    options=[source, path, dtype, remote, hidden, layers, heads, kv_heads, intermediate, tied, type_],
+    options=[source, path, preset, dtype, remote, hidden, layers, heads, kv_heads, intermediate, tied, type_],
     rules=[
         Default(source, "tiny", id="model.source.default", because="a small untrained model needs no download"),
         Default(path, None, id="model.path.default", because="no model was named"),
         Check([path], _path_given, id="model.path.hub", when=source == "hub", because="there is no default model"),
+        Default(preset, None, id="model.preset.default", because="no published model was named"),
+        Check(
+            [preset], _preset_given, id="model.preset.shape", when=source == "shape", because="a shape has to be somebody's"
+        ),
         Check(
             [hidden, heads, kv_heads], _heads_divide, id="model.heads.divide", when=source == "tiny",
             because="heads share the width of the model evenly",
         ),
         *only_when(source == "hub", path, remote, because="the tiny model is built on the spot; a saved one needs `model=hub`"),
+        *only_when(source == "shape", preset, because="only `model=shape` takes its shape from a preset"),
         *only_when(
             source == "tiny", hidden, layers, heads, kv_heads, intermediate, tied,
             because="a saved model has the shape it was saved with",
@@ -80,11 +95,11 @@ plugin = Plugin(
         ),
         Default(dtype, "float32", id="model.dtype.default", because="it is exact everywhere"),
         Forbid(
-            (dtype == "auto") & (source == "tiny"), id="model.dtype.tiny", suggest=["model.dtype=float32"],
-            because="`auto` is the dtype that weights were saved in, and the tiny model never was",
+            (dtype == "auto") & source.isin("tiny", "shape"), id="model.dtype.tiny", suggest=["model.dtype=float32"],
+            because="`auto` is the dtype that weights were saved in, and this model never was",
         ),
     ],
-    provides={"model.source": ("tiny", "hub")},
+    provides={"model.source": ("tiny", "hub", "shape")},
     groups={"model": "model and tokenizer"},
     hooks="memcfg_model.hooks",
     active=ALWAYS,

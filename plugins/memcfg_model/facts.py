@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memcfg import PENDING
+from memcfg_model.presets import PRESETS
 from memcfg_model.types import MODEL_TYPES, OTHER
 
 
@@ -17,6 +18,8 @@ def model_type(choices: Mapping[str, Any]) -> Any:
     source = choices.get("model.source", "tiny")
     if source == "tiny":
         return "qwen3"
+    if source == "shape":
+        return PRESETS.get(str(choices.get("model.preset")), {}).get("model_type", OTHER)
     path = choices.get("model.path")
     config = config_file(path) if source == "hub" and path else None
     kind = None if config is None else _kind(config)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from memcfg import hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg.engine.forward import causal_model
-from memcfg_model import saved, tiny
+from memcfg_model import saved, shape, tiny
+
+MODELS = {"tiny": tiny.model, "shape": shape.model, "hub": saved.model}
 
 if TYPE_CHECKING:
     import torch
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
 
 @hookimpl
 def memcfg_load_tokenizer(plan: Plan) -> PreTrainedTokenizerBase:
-    return tiny.tokenizer() if plan["model.source"] == "tiny" else saved.tokenizer(plan)
+    return saved.tokenizer(plan) if plan["model.source"] == "hub" else tiny.tokenizer()
 
 
 @hookimpl
 def memcfg_load_model(plan: Plan, device: str) -> PreTrainedModel:
-    return (tiny.model if plan["model.source"] == "tiny" else saved.model)(plan, device).train()
+    return MODELS[plan["model.source"]](plan, device).train()
 
 
 @hookimpl

@@ -44,7 +44,7 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
     loaded: Any = None
     report: dict[str, Any] = {}
     with _explained(path, "model"):
-        loaded, report = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True, **options)
+        loaded, report = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True, **options)  # type: ignore[misc]
     _all_there(path, report["missing_keys"])
     return loaded.to(device)
 
