@@ -1,0 +1,14 @@
+"""Memory before the run: the engine's own build and update on tensors without storage, and what follows from it.
+
+    machine     what a card is like: rates, workspaces, which attention kernel torch picks there
+    trace       births and deaths of storages, in order, and the replay of them
+    allocator   a model of CUDA's caching allocator
+    tracker     the dispatch mode that sees every storage of a simulated step
+    simulate    a plan in, a `Prediction` out
+
+This package imports torch only where it simulates; `budget` and `machine` are free of it.
+"""
+
+from memcfg.planner.prediction import Prediction
+
+__all__ = ["Prediction"]

@@ -1,0 +1,102 @@
+"""What the planner has to know of a card: what lives outside the allocator, workspaces, rates, and which of torch's
+attention kernels runs there.
+
+Defaults are by name, from vendors' data sheets scaled to what well-shaped kernels reach; `memcfg calibrate` replaces them by
+what one's own card measures. `CPU` is the host itself, where there is no caching allocator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from memcfg.core.cards import CARDS, MIB
+
+TERA: Final = 1e12
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Bytes, operations a second, bytes a second, seconds. `attention_bytes` holds, for each attention kernel, the bytes
+    that its backward uses beyond its results, for each element of the query."""
+
+    name: str
+    kind: str = "cuda"
+    capability: int = 0
+    memory: int | None = None
+    outside: int = 800 * MIB
+    """What the driver, the context and the loaded kernels hold; no allocator sees it."""
+    blas_forward: int = 33 * MIB
+    blas_backward: int = 32 * MIB
+    attention: str = "flash"
+    attention_masked: str = "efficient"
+    matmul: float = 200 * TERA
+    matmul_float32: float = 20 * TERA
+    attention_forward: float = 120 * TERA
+    attention_backward: float = 90 * TERA
+    bandwidth: float = 1.2 * TERA
+    host_copy: float = 22e9
+    launch: float = 5e-6
+    view: float = 1.5e-6
+    shortest: float = 2e-6
+    attention_bytes: Mapping[str, float] = field(default_factory=dict)
+    calibrated: bool = False
+
+    @property
+    def rounds(self) -> bool:
+        """Whether memory comes from the caching allocator."""
+        return self.kind == "cuda"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+CPU: Final = Machine(
+    "cpu", kind="cpu", outside=0, blas_forward=0, blas_backward=0, attention="cpu", attention_masked="cpu",
+    matmul=0.4 * TERA, matmul_float32=0.4 * TERA, attention_forward=0.2 * TERA, attention_backward=0.2 * TERA,
+    bandwidth=20e9, host_copy=20e9, launch=8e-6, view=2e-6, shortest=2e-6,
+)  # fmt: skip
+
+SHEETS: Final[dict[str, tuple[float, float, float, float]]] = {
+    "a10": (125, 31.2, 0.60, 22), "a100": (312, 19.5, 2.04, 24), "a100-40g": (312, 19.5, 1.56, 24),
+    "a6000": (155, 38.7, 0.77, 24), "b200": (2250, 75, 8.0, 55), "h100": (989, 67, 3.35, 55),
+    "h200": (989, 67, 4.8, 55), "l4": (121, 30.3, 0.30, 22), "l40s": (362, 91.6, 0.86, 24),
+    "rtx3090": (71, 35.6, 0.94, 24), "rtx4090": (165, 82.6, 1.01, 24), "rtx5090": (210, 105, 1.79, 50),
+    "t4": (65, 8.1, 0.32, 11), "v100": (125, 15.7, 0.90, 11),
+}  # fmt: skip
+"""Dense half-precision and float32 teraflops, terabytes a second, and gigabytes a second to the host, by data sheet."""
+
+
+def named(card: str) -> Machine:
+    """The defaults of a card by its name (see `memcfg.core.cards`). Raises `KeyError`."""
+    known = CARDS[card]
+    half, single, memory, host = SHEETS[card]
+    hopper = known.capability >= 90
+    attention = ("cudnn", "cudnn") if known.capability == 90 else ("flash", "efficient")
+    if known.capability < 80:
+        attention = ("efficient", "efficient")
+    workspace = 32 * MIB if hopper else 8 * MIB + MIB // 8
+    return Machine(
+        card, capability=known.capability, memory=known.memory, outside=(800 if hopper else 500) * MIB,
+        blas_forward=workspace + MIB, blas_backward=workspace, attention=attention[0], attention_masked=attention[1],
+        matmul=0.66 * half * TERA, matmul_float32=0.7 * single * TERA, attention_forward=0.45 * half * TERA,
+        attention_backward=0.36 * half * TERA, bandwidth=0.75 * memory * TERA, host_copy=host * 1e9,
+    )  # fmt: skip
+
+
+def unnamed(capability: int, memory: int | None = None) -> Machine:
+    """A card of which only the capability is known: as the named one that is most like it."""
+    like = min(CARDS, key=lambda card: (abs(CARDS[card].capability - capability), card))
+    return replace(named(like), name=f"cuda {capability / 10:g}", capability=capability, memory=memory)
+
+
+def stored(path: Path) -> Machine | None:
+    """What `memcfg calibrate` wrote; None where there is nothing, or nothing that can be read."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        known = {f.name for f in fields(Machine)}
+        return Machine(**{key: value for key, value in values.items() if key in known})
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,183 @@
+"""A plan in, a `Prediction` out: the engine's own `build`, `gradients` and `step`, on tensors without storage."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from memcfg.engine.build import Run, build
+from memcfg.engine.forward import attach_head
+from memcfg.engine.update import Ranks, counted, gradients, step
+from memcfg.planner import standins
+from memcfg.planner.batches import Lengths, Tokenizer, full_rows, micro_batches
+from memcfg.planner.hosts import machine_of
+from memcfg.planner.machine import Machine
+from memcfg.planner.prediction import Prediction
+from memcfg.planner.summary import summarised
+from memcfg.planner.trace import Trace
+from memcfg.planner.tracker import Tracker
+
+if TYPE_CHECKING:
+    from memcfg.batch import Batch
+    from memcfg.plan import Plan
+    from memcfg.registry.hooks import Hooks
+
+STEPS: Final = 2
+"""The first step makes the optimizer's states; the second has them while gradients are computed."""
+
+MICRO_BATCHES: Final = 2
+"""From the second micro-batch on nothing changes: gradients are there, and are added to."""
+
+
+def simulate(plan: Plan, hooks: Hooks, *, machine: Machine | None = None, lengths: Lengths | None = None) -> Prediction:
+    """What one process of this plan would use on `machine` (the plan's own by default).
+
+    `lengths`: the documents of each row of a micro-batch; by default rows as long as the plan allows. Needs no GPU, no
+    weights and no data. Raises what `build` raises, and `RequestError` for a plan without a longest row."""
+    began = time.process_time()
+    machine = machine or machine_of(plan)
+    recorded = record(plan, hooks, machine, full_rows(plan) if lengths is None else lengths)
+    return summarised(plan, machine, recorded, time.process_time() - began)
+
+
+class Recorded:
+    """A simulated run: its trace, and what is to be told beside it."""
+
+    def __init__(self, tracker: Tracker, run: Run, batches: list[Batch], began: list[float]) -> None:
+        self.trace: Trace = tracker.trace
+        self.host_bytes = tracker.host_peak
+        self.step_began = began
+        self.ended = tracker.clock.ms
+        self.parameters = sum(p.numel() for p in run.model.parameters())
+        self.trained = sum(p.numel() for p in run.model.parameters() if p.requires_grad)
+        self.tokens = sum(b.input_ids.numel() for b in batches)
+        self.micro_batches = len(batches)
+
+
+def record(plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths) -> Recorded:
+    """Build and take two steps under the tracker."""
+    tracker = Tracker(machine)
+    stand_ins = hooks.simulation(plan=plan, stands_in={})
+    places = standins.of_torch(machine) | {k: v for k, v in stand_ins.items() if ":" in k}
+    watched: Any = Watched(hooks, tracker)
+    with _undisturbed(), standins.in_place(places), tracker:
+        tracker.enter(0, "load")
+        run = build(plan, watched, device="meta", data=False)
+        attach_head(run.model, Phased(run.head, tracker))
+        batches = micro_batches(plan, hooks, run.tokenizer, run.layout, stand_ins, lengths)
+        tracker.clock.documents = batches[0].lengths
+        began = [_step(run, batches, tracker, number + 1) for number in range(STEPS)]
+        recorded = Recorded(tracker, run, batches, began)
+        tracker.watching = False
+    return recorded
+
+
+def _step(run: Run, batches: list[Batch], tracker: Tracker, number: int) -> float:
+    """One optimizer step, as training takes it. Returns when it began."""
+    began = tracker.clock.ms
+    run.model.train()
+    count = counted(run.objective, batches)
+    tracker.enter(number, "input")
+    placed = [batch.to("meta") for batch in batches]
+    ranks = Ranks(accumulate=_forward(tracker, number), backward=_backward(tracker, number))
+    gradients(
+        run.model, placed[:MICRO_BATCHES], run.objective, contexts=run.contexts, denominator=count, ranks=ranks
+    )  # fmt: skip
+    for parameter in run.model.parameters():
+        if parameter.grad is not None:
+            tracker.name(parameter.grad, "gradients")
+    tracker.enter(number, "optimizer")
+    step(run.model, run.optimizer, max_grad_norm=run.plan.get("run.max_grad_norm"))
+    return began
+
+
+def _forward(tracker: Tracker, number: int) -> Any:
+    @contextmanager
+    def accumulate(model: torch.nn.Module, last: bool) -> Iterator[None]:
+        tracker.enter(number, "forward")
+        yield
+
+    return accumulate
+
+
+def _backward(tracker: Tracker, number: int) -> Any:
+    def backward(loss: torch.Tensor) -> None:
+        tracker.enter(number, "backward")
+        loss.backward()
+
+    return backward
+
+
+class Phased:
+    """A head that says when it is at work."""
+
+    def __init__(self, head: Any, tracker: Tracker) -> None:
+        self._head, self._tracker = head, tracker
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._head, name)
+        return self._telling(found) if name in ("loss_sum", "logprobs") else found
+
+    def _telling(self, call: Any) -> Any:
+        def told(*args: Any, **kwargs: Any) -> Any:
+            tracker = self._tracker
+            before, number = tracker.phase, tracker.trace.marks[-1][1]
+            if before != "backward":
+                tracker.enter(number, "loss")
+            try:
+                return call(*args, **kwargs)
+            finally:
+                if before != "backward":
+                    tracker.enter(number, before)
+
+        return told
+
+
+class Watched:
+    """The hooks of a plan, with the model's load told as a device sees it: weights arrive one after the other."""
+
+    def __init__(self, hooks: Hooks, tracker: Tracker) -> None:
+        self._hooks, self._tracker = hooks, tracker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hooks, name)
+
+    def load_tokenizer(self, **arguments: Any) -> Any:
+        return Tokenizer(lambda: self._hooks.load_tokenizer(**arguments))
+
+    def load_model(self, **arguments: Any) -> Any:
+        self._tracker.watching = False
+        try:
+            model = self._hooks.load_model(**arguments)
+        finally:
+            self._tracker.watching = True
+        arrive(model, self._tracker)
+        return model
+
+
+def arrive(model: torch.nn.Module, tracker: Tracker) -> None:
+    """The births of a model's weights and buffers, in the order in which `Module.to` moves them."""
+    for child in model.children():
+        arrive(child, tracker)
+    for tensor in (*model._parameters.values(), *model._buffers.values()):
+        if tensor is not None:
+            tracker.see(tensor, "load")
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No garbage collection: a death must come when its last reference goes, not later. Random states stay."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        if enabled:
+            gc.enable()

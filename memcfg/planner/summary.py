@@ -1,0 +1,107 @@
+"""From a recorded run to a `Prediction`: peaks, what is alive there, and live bytes through the last step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from memcfg.planner.machine import Machine
+from memcfg.planner.prediction import Piece, Prediction, Timeline
+from memcfg.planner.trace import KINDS, PHASES, Replay, Trace, alive, replay, requested, smallest_limit
+
+if TYPE_CHECKING:
+    from memcfg.plan import Plan
+    from memcfg.planner.simulate import Recorded
+
+SAMPLES: Final = 240
+"""Points of a timeline."""
+
+
+def summarised(plan: Plan, machine: Machine, recorded: Recorded, seconds: float) -> Prediction:
+    """The prediction for a recorded run on `machine`."""
+    trace, expandable = recorded.trace, bool(plan.get("allocator.expandable"))
+    found = replay(trace, expandable=expandable) if machine.rounds else requested(trace)
+    smallest = smallest_limit(trace, found, expandable=expandable) if machine.rounds else found.allocated
+    pieces = _pieces(trace, found)
+    kinds = Counter[str]()
+    for piece in pieces:
+        kinds[piece.kind] += piece.bytes
+    return Prediction(
+        allocated_bytes=found.allocated, reserved_bytes=found.reserved, smallest_bytes=smallest,
+        outside_bytes=machine.outside, host_bytes=recorded.host_bytes, step_ms=_step_ms(plan, recorded),
+        phases={phase: found.phases[phase] for phase in PHASES if phase in found.phases},
+        kinds={kind: kinds[kind] for kind in KINDS if kinds[kind]}, peak_phase=found.phase, peak=tuple(pieces),
+        timeline=timeline(trace, recorded), machine=machine.name, parameters=recorded.parameters,
+        trained=recorded.trained, tokens=recorded.tokens, seconds=round(seconds, 3),
+    )  # fmt: skip
+
+
+def _pieces(trace: Trace, found: Replay) -> list[Piece]:
+    """What is alive at the peak, the largest first."""
+    sizes, counts = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+    for birth in alive(trace, found.at):
+        key = (birth.kind, birth.phase, birth.op)
+        sizes[key] += birth.size
+        counts[key] += 1
+    return [Piece(*key, bytes=size, count=counts[key]) for key, size in sizes.most_common()]
+
+
+def _step_ms(plan: Plan, recorded: Recorded) -> float:
+    """The last step's time. Micro-batches that were left out take as long as the last one that was run."""
+    whole = recorded.ended - recorded.step_began[-1]
+    taken = min(recorded.micro_batches, 2)
+    marks = [(at, phase) for at, number, phase in recorded.trace.marks if number == len(recorded.step_began)]
+    begins = [at for at, phase in marks if phase == "optimizer"]
+    update = recorded.ended - _ms_at(recorded.trace, begins[-1]) if begins else 0.0
+    each = (whole - update) / taken
+    return round(each * recorded.micro_batches + update, 3)
+
+
+def _ms_at(trace: Trace, at: int) -> float:
+    """When the event at index `at` happened."""
+    for event in trace.events[at:]:
+        if event > 0:
+            return trace.births[event - 1].ms
+        if event < 0:
+            return trace.deaths_ms[-event]
+    return max((birth.ms for birth in trace.births[-1:]), default=0.0)
+
+
+def timeline(trace: Trace, recorded: Recorded) -> Timeline:
+    """Live bytes by kind through the last step, at most `SAMPLES` points, each the highest of its stretch."""
+    last = len(recorded.step_began)
+    first = next((at for at, number, _ in trace.marks if number == last), 0)
+    events = trace.events[first:]
+    live = _live(trace, first)
+    stretch = max(1, -(-len(events) // SAMPLES))
+    times, samples = [], []
+    for start in range(0, len(events), stretch):
+        best, total = dict(live), sum(live.values())
+        for event in events[start : start + stretch]:
+            _apply(trace, event, live)
+            if sum(live.values()) > total:
+                best, total = dict(live), sum(live.values())
+        times.append(_ms_at(trace, first + start) - recorded.step_began[-1])
+        samples.append(best)
+    phases = [
+        (_ms_at(trace, at) - recorded.step_began[-1], phase) for at, number, phase in trace.marks if number == last
+    ]
+    return Timeline(
+        tuple(round(ms, 3) for ms in times),
+        {kind: tuple(s.get(kind, 0) for s in samples) for kind in KINDS if any(s.get(kind) for s in samples)},
+        tuple((round(ms, 3), phase) for ms, phase in phases),
+    )
+
+
+def _live(trace: Trace, until: int) -> dict[str, int]:
+    """Live bytes by kind before event `until`."""
+    live: dict[str, int] = {}
+    for event in trace.events[:until]:
+        _apply(trace, event, live)
+    return live
+
+
+def _apply(trace: Trace, event: int, live: dict[str, int]) -> None:
+    if event:
+        birth = trace.births[abs(event) - 1]
+        live[birth.kind] = live.get(birth.kind, 0) + (birth.size if event > 0 else -birth.size)

@@ -1,0 +1,134 @@
+"""Births and deaths of storages in the order in which they happened, and what a device would make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from memcfg.planner.allocator import MIB, Block, CachingAllocator, Exceeded
+
+PHASES: Final = ("load", "input", "forward", "loss", "backward", "optimizer", "generation")
+KINDS: Final = ("weights", "gradients", "optimizer", "activations", "logits", "workspace", "inputs")
+
+EMPTY_CACHE: Final = 0
+"""The event that is neither birth nor death: whole cached segments are given back."""
+
+
+@dataclass(slots=True)
+class Birth:
+    """A storage. `kind` may be told later than its birth; `op` is the operator that made it; `ms` when."""
+
+    size: int
+    kind: str
+    phase: str
+    op: str
+    ms: float
+
+
+@dataclass
+class Trace:
+    """`events` holds `n` for the birth of `births[n - 1]`, `-n` for its death, and `EMPTY_CACHE`. `marks` are the places in
+    `events` where a phase begins, with the step (0 is the build)."""
+
+    births: list[Birth] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+    deaths_ms: dict[int, float] = field(default_factory=dict)
+    marks: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def born(self, size: int, kind: str, phase: str, op: str, ms: float) -> int:
+        """Note a birth; returns the storage's number."""
+        self.births.append(Birth(size, kind, phase, op, ms))
+        number = len(self.births)
+        self.events.append(number)
+        return number
+
+    def died(self, number: int, ms: float) -> None:
+        self.events.append(-number)
+        self.deaths_ms[number] = ms
+
+    def mark(self, step: int, phase: str) -> None:
+        self.marks.append((len(self.events), step, phase))
+
+    def empty_cache(self) -> None:
+        self.events.append(EMPTY_CACHE)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a device would report: bytes in use at the peak, by phase and where; `at` is the event of the peak."""
+
+    allocated: int
+    reserved: int
+    phases: dict[str, int]
+    at: int
+    step: int
+    phase: str
+
+
+def replay(trace: Trace, *, limit: int | None = None, expandable: bool = False) -> Replay:
+    """Replay all events through the allocator model. Raises `Exceeded` under a limit that is too low.
+
+    Peaks are those of the whole trace, the build included, as a fresh process reports them."""
+    allocator, blocks = CachingAllocator(limit, expandable=expandable), dict[int, Block]()
+    phases: dict[str, int] = {}
+    peak, at, step, phase, peak_step, peak_phase = 0, 0, 0, "load", 0, "load"
+    marks = iter([*trace.marks, (len(trace.events) + 1, -1, "")])
+    following = next(marks)
+    for index, event in enumerate(trace.events):
+        while index >= following[0]:
+            _, step, phase = following
+            phases[phase] = max(phases.get(phase, 0), allocator.allocated)
+            following = next(marks)
+        if event > 0:
+            blocks[event] = allocator.malloc(trace.births[event - 1].size)
+            phases[phase] = max(phases.get(phase, 0), allocator.allocated)
+            if allocator.allocated > peak:
+                peak, at, peak_step, peak_phase = allocator.allocated, index, step, phase
+        elif event < 0:
+            allocator.free(blocks.pop(-event))
+        else:
+            allocator.empty_cache()
+            allocator.reset_peak()
+    return Replay(peak, allocator.peak_reserved, phases, at, peak_step, peak_phase)
+
+
+def requested(trace: Trace) -> Replay:
+    """The same in plain bytes, without any allocator: what a CPU uses."""
+    live = peak = at = 0
+    phases: dict[str, int] = {}
+    marks = iter([*trace.marks, (len(trace.events) + 1, -1, "")])
+    following, step, phase = next(marks), 0, "load"
+    peak_step, peak_phase = 0, "load"
+    for index, event in enumerate(trace.events):
+        while index >= following[0]:
+            _, step, phase = following
+            phases[phase] = max(phases.get(phase, 0), live)
+            following = next(marks)
+        if event > 0:
+            live += trace.births[event - 1].size
+            phases[phase] = max(phases.get(phase, 0), live)
+            if live > peak:
+                peak, at, peak_step, peak_phase = live, index, step, phase
+        elif event < 0:
+            live -= trace.births[-event - 1].size
+    return Replay(peak, peak, phases, at, peak_step, peak_phase)
+
+
+def smallest_limit(trace: Trace, found: Replay, *, expandable: bool = False, within: int = 32 * MIB) -> int:
+    """The smallest limit on reserved bytes under which everything still runs, to within `within` bytes."""
+    low, high = found.allocated, found.reserved
+    while high - low > within:
+        middle = (low + high) // 2
+        try:
+            replay(trace, limit=middle, expandable=expandable)
+            high = middle
+        except Exceeded:
+            low = middle
+    return high
+
+
+def alive(trace: Trace, at: int) -> Iterable[Birth]:
+    """The storages that are alive after event `at`."""
+    dead = {-event for event in trace.events[: at + 1] if event < 0}
+    return (trace.births[event - 1] for event in trace.events[: at + 1] if event > 0 and event not in dead)

@@ -1,0 +1,262 @@
+"""The dispatch mode that sees every storage of a simulated step.
+
+After each operation an output whose storage was not seen before is a birth; the end of that storage is its death. Views,
+writes in place, tensors saved for the backward pass and checkpoints that compute again come out right because autograd
+itself does them.
+
+Any dispatch mode changes what it watches in one point: autograd then never sums gradients in place, but makes a new tensor
+for each sum. The mode therefore answers such a sum by the one in place that would have happened without it.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from memcfg.planner.clock import Clock
+from memcfg.planner.hidden import MATMULS, temporaries
+from memcfg.planner.machine import Machine
+from memcfg.planner.trace import Trace
+from memcfg.planner.values import Values, tensors
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+KIND_OF: Final = {
+    "load": "weights", "input": "inputs", "forward": "activations", "loss": "logits", "backward": "workspace",
+    "optimizer": "optimizer", "generation": "activations",
+}  # fmt: skip
+"""What a storage is for, by the phase of its birth, unless more is known."""
+
+LAST_REFERENCE: Final = 2
+"""References to a gradient's storage when autograd holds the last one: its tensor's and that of the object for Python."""
+
+_ENGINE_FRAMES: Final = ("inner", "_fn")
+
+
+class _Grave(weakref.ref):
+    """A weak reference to a storage that knows the storage's number and address."""
+
+    __slots__ = ("address", "number")
+
+
+class Tracker(TorchDispatchMode):
+    """`watching` switches it on and off without leaving it. `phase` is set by whoever runs the step."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self.machine, self.clock = machine, Clock(machine)
+        self.trace, self.values = Trace(), Values()
+        self.watching, self.phase = True, "load"
+        self.host_bytes = self.host_peak = 0
+        self._alive: dict[int, _Grave] = {}
+        self._shapes: dict[Any, Any] = {}
+        self._workspaces: set[bool] = set()
+        self._bury = self._died
+
+    # ---------------------------------------------------------------------------------------------- what is told
+
+    def enter(self, step: int, phase: str) -> None:
+        self.phase = phase
+        self.trace.mark(step, phase)
+
+    def number(self, tensor: Tensor) -> int | None:
+        """The number of a tensor's storage in the trace."""
+        grave = self._alive.get(tensor.untyped_storage()._cdata)
+        return None if grave is None else grave.number
+
+    def name(self, tensor: Tensor, kind: str) -> None:
+        """Say what a tensor's storage is for."""
+        number = self.number(tensor)
+        if number is not None:
+            self.trace.births[number - 1].kind = kind
+
+    def see(self, tensor: Tensor, op: str = "", kind: str | None = None) -> None:
+        """Note the birth of a tensor's storage, if it is new."""
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address in self._alive:
+            return
+        size = storage.nbytes()
+        if size:
+            grave = self._alive[address] = _Grave(storage, self._bury)
+            grave.address = address
+            grave.number = self.trace.born(size, kind or self._kind(), self.phase, op, self.clock.ms)
+
+    def flash(self, sizes: Sequence[int], op: str) -> None:
+        """Births that end at once: what a kernel uses while it runs."""
+        numbers = [self.trace.born(size, "workspace", self.phase, op, self.clock.ms) for size in sizes if size]
+        for number in numbers:
+            self.trace.died(number, self.clock.ms)
+
+    def to_host(self, size: int, *, waits: bool = True) -> None:
+        """Bytes that were copied to host memory and stay there."""
+        self.host_bytes += size
+        self.host_peak = max(self.host_peak, self.host_bytes)
+        if waits:
+            self.clock.copy(size)
+
+    def from_host(self, size: int, *, waits: bool = True) -> None:
+        self.host_bytes -= size
+        if waits:
+            self.clock.copy(size)
+
+    # -------------------------------------------------------------------------------------------- what is seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.watching:
+            return func(*args, **kwargs)
+        if func is aten.add.Tensor and _sums_in_place(args):
+            func = aten.add_.Tensor
+        key, out = self._run(func, args, kwargs)
+        new = False
+        name = func._schema.name
+        for tensor in tensors(out):
+            if tensor.device.type == "meta":
+                new = True
+                self.see(tensor, name)
+        if new or _on_device(args):
+            if name in MATMULS:
+                self._need_workspace()
+            hidden = temporaries(func, args, self.machine)
+            if hidden:
+                self.flash(hidden, name)
+            self.clock.run(func, args, kwargs, out, key)
+        return out
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The operation's result, and what makes it equal to others. Layers repeat: shapes are looked up, not derived
+        again, where the results are new and dense."""
+        if self.values.concerns(args):
+            answer = self.values.answer(func, args, kwargs)
+            if answer is not None:
+                return None, answer
+            out = func(*args, **kwargs)
+            self.values.follow(func, args, kwargs, out)
+            return None, out
+        answer = self.values.answer(func, args, kwargs)
+        if answer is not None:
+            return None, answer
+        try:
+            key = (func, _signature(args), _signature(kwargs.items()) if kwargs else None)
+            known = self._shapes.get(key)
+        except TypeError:
+            return None, func(*args, **kwargs)
+        if known is None:
+            out = func(*args, **kwargs)
+            self._shapes[key] = _recipe(func, args, out)
+            return key, out
+        if known is False:
+            return key, func(*args, **kwargs)
+        return key, _made(known)
+
+    def _kind(self) -> str:
+        if self.phase == "backward" and torch.is_grad_enabled():
+            return "activations"  # a checkpoint computes them again
+        return KIND_OF[self.phase]
+
+    def _need_workspace(self) -> None:
+        """cuBLAS takes one workspace for each thread that multiplies: the caller's, and autograd's."""
+        backward = self.phase == "backward"
+        if backward not in self._workspaces:
+            self._workspaces.add(backward)
+            size = self.machine.blas_backward if backward else self.machine.blas_forward
+            if size:
+                self.trace.born(size, "workspace", self.phase, "cublas", self.clock.ms)
+
+    def _died(self, grave: Any) -> None:
+        self._alive.pop(grave.address, None)
+        self.values.forget(grave.address)
+        if not self.watching:
+            return
+        birth = self.trace.births[grave.number - 1]
+        if birth.phase == "optimizer" and birth.kind == "optimizer" and self.phase == "optimizer":
+            birth.kind = "workspace"
+        self.trace.died(grave.number, self.clock.ms)
+
+
+def _sums_in_place(args: Any) -> bool:
+    """Whether autograd, unwatched, would have summed these gradients into the first: it holds the last reference to it."""
+    left, right = args[0], args[1]
+    if not isinstance(right, Tensor) or torch.is_grad_enabled() or left.shape != right.shape:
+        return False
+    if left.dtype != right.dtype or left.device.type != "meta" or not _dense(left):
+        return False
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name in _ENGINE_FRAMES:
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None or frame.f_code.co_name != "_engine_run_backward":
+        return False
+    return torch._C._storage_Use_Count(left.untyped_storage()._cdata) == LAST_REFERENCE
+
+
+def _dense(tensor: Tensor) -> bool:
+    """Whether a tensor fills its range of memory, each element once."""
+    return tensor.is_contiguous() or _span(tensor) == tensor.numel()
+
+
+def _span(tensor: Tensor) -> int:
+    """Elements from the first to the last that a tensor reaches."""
+    if not tensor.numel():
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _on_device(args: Sequence[Any]) -> bool:
+    """Whether an operation without results works on the device."""
+    first = next(tensors(args[:1]), None)
+    return first is not None and first.device.type == "meta"
+
+
+def _signature(things: Any) -> tuple[Any, ...]:
+    """What an operation's results depend on. Raises `TypeError` for what cannot be compared."""
+    return tuple(
+        (t.shape, t.stride(), t.storage_offset(), t.dtype, t.device)
+        if isinstance(t, Tensor)
+        else _signature(t)
+        if isinstance(t, (list, tuple))
+        else (type(t), t)
+        for t in things
+    )
+
+
+def _recipe(func: Any, args: Any, out: Any) -> Any:
+    """How to make the same results again: shape, strides and dtype of each; False where they are more than that."""
+    if any(argument.alias_info is not None for argument in func._schema.arguments):
+        return False
+    results = list(out) if isinstance(out, (tuple, list)) else [out]
+    inside = {t.untyped_storage()._cdata for t in tensors(args)}
+    made: list[Any] = []
+    for result in results:
+        if isinstance(result, Tensor):
+            storage = result.untyped_storage()
+            if result.device.type != "meta" or storage._cdata in inside or not _fills(result):
+                return False
+            inside.add(storage._cdata)
+            made.append((tuple(result.shape), result.stride(), result.dtype))
+        elif result is None or isinstance(result, (int, float, bool)):
+            made.append(result)
+        else:
+            return False
+    return type(out), made
+
+
+def _fills(tensor: Tensor) -> bool:
+    """Whether a tensor is all that its storage holds."""
+    size = _span(tensor) * tensor.element_size()
+    return not tensor.storage_offset() and tensor.untyped_storage().nbytes() == size
+
+
+def _made(recipe: Any) -> Any:
+    kind, parts = recipe
+    results = [
+        torch.empty_strided(part[0], part[1], dtype=part[2], device="meta") if isinstance(part, tuple) else part
+        for part in parts
+    ]
+    return kind(results) if kind in (tuple, list) else results[0]
