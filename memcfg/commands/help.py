@@ -23,11 +23,11 @@ usage: memcfg [COMMAND] [FLAGS] [OVERRIDES]    (or: python -m memcfg ...)
 
 EXAMPLES = """\
 examples
-  memcfg packing=bfd_split                  compile and train
-  memcfg resolve packing=bfd_split          the plan and every reason, in a second
-  memcfg -m packing=bfd,bfd_split,wrapped   one run for each; the impossible refused
-  memcfg experiment=NAME --config-dir DIR   choices stored in DIR/experiment/NAME.yaml
-  memcfg run runs/TIME/resolved.yaml        repeat a run
+  memcfg packing=bfd_split                 compile and train
+  memcfg resolve packing=bfd_split         the plan and every reason, in a second
+  memcfg -m packing=bfd,bfd_split,wrapped  a run for each; impossible ones refused
+  memcfg --config-dir DIR experiment=NAME  choices kept in DIR/experiment
+  memcfg run runs/TIME/resolved.yaml       repeat a run
 """
 
 OVERRIDES = """\

@@ -10,7 +10,7 @@ from memcfg.commands.train import PLAN_FILE, execute, refuse_assumed
 from memcfg.errors import Problem, RequestError, RunError
 from memcfg.report.console import Terminal
 from memcfg.report.words import of
-from memcfg.solver.expr import UNSET, same
+from memcfg.solver.expr import PENDING, UNSET, same
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
@@ -28,9 +28,7 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     registry = installed()
     refuse_assumed(plan)
     refuse_other_host(plan, registry)
-    from memcfg.commands.train import fresh
-
-    execute(_placed(plan, run_dir), registry, terminal, run_dir=Path(run_dir) if run_dir else fresh(Path("runs")))
+    execute(_placed(plan, run_dir), registry, terminal)
     return 0
 
 
@@ -52,11 +50,12 @@ def refuse_other_host(plan: Plan, registry: Registry) -> None:
     """Raise `RunError` where a fact that some rule read is another here: the plan might be another, too."""
     from memcfg.compose.facts import probe
 
-    values = {key: decision.value for key, decision in plan.decisions.items() if decision.value is not UNSET}
-    here = probe(registry, values)
-    read = [fact for fact in plan.fact_reads if fact in here and not same(here[fact], plan.get(fact))]
-    if read:
-        raise RunError(*(_differs(fact, plan.get(fact), here[fact]) for fact in read))
+    asked = {key: d.requested for key, d in plan.decisions.items() if d.requested is not UNSET}
+    here = probe(registry, asked)
+    known = [fact for fact in plan.fact_reads if here.get(fact, PENDING) is not PENDING]
+    differ = [fact for fact in known if not same(here[fact], plan.decisions[fact].value)]
+    if differ:
+        raise RunError(*(_differs(fact, plan.get(fact), here[fact]) for fact in differ))
 
 
 def _differs(fact: str, then: Any, now: Any) -> Problem:

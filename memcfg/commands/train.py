@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,15 @@ from memcfg.commands.arguments import Arguments
 from memcfg.errors import Problem, RequestError, RunError
 from memcfg.files import reason
 from memcfg.report.console import Terminal
+from memcfg.report.words import listed
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.registry import Registry
 
 PLAN_FILE = "resolved.yaml"
+RUNS = Path("runs")
+"""Where runs lie that were given no folder."""
 
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
@@ -30,7 +34,6 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     plan = resolve(arguments.rest, registry=registry, config_dir=arguments.config_dir)
     refuse_assumed(plan)
     terminal.show(*show_plan(plan))
-    terminal.say("")
     execute(plan, registry, terminal)
     return 0
 
@@ -45,7 +48,7 @@ def execute(plan: Plan, registry: Registry, terminal: Terminal, run_dir: Path | 
 
     hooks = registry.hooks(plan)
     folder, made = make_folder(run_dir or _wanted(plan))
-    terminal.say(header(plan.device, str(folder)))
+    terminal.say("", header(plan.device, str(folder)))
     try:
         save(plan, folder / PLAN_FILE)
         calm_openmp(plan.device)
@@ -62,9 +65,9 @@ def execute(plan: Plan, registry: Registry, terminal: Terminal, run_dir: Path | 
 def refuse_assumed(plan: Plan) -> None:
     """Raise `RequestError` for a plan that was made for another host than this."""
     if plan.assumed:
-        fix = "leave `assume.` out to train, or use `memcfg resolve` to look at the plan"
-        said = tuple(f"assume.{fact}" for fact in plan.assumed)
-        raise RequestError(*(Problem("an assumed fact is for planning; training needs the real one", key=s, fix=fix) for s in said))  # fmt: skip
+        fix = "leave `assume.` out to train, or look at the plan with `memcfg resolve`"
+        text = f"{listed(plan.assumed, 'and')} {'is' if len(plan.assumed) == 1 else 'are'} assumed, for planning only"
+        raise RequestError(Problem(f"{text}; training needs what is true of this host", key="assume", fix=fix))
 
 
 def calm_openmp(device: str) -> None:
@@ -87,11 +90,11 @@ def make_folder(stated: Path | None) -> tuple[Path, bool]:
 
     Raises `RunError` where it cannot be used, or already holds a run."""
     try:
-        folder = stated if stated is not None else fresh(Path("runs"))
-        made = not folder.exists()
+        folder = stated if stated is not None else fresh(RUNS)
+        made = stated is None or not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(_unusable(stated or Path("runs"), reason(error))) from error
+        raise RunError(_unusable(stated or RUNS, reason(error))) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise RunError(_unusable(folder, "it may not be written to"))
     if (folder / PLAN_FILE).exists():
@@ -101,11 +104,10 @@ def make_folder(stated: Path | None) -> tuple[Path, bool]:
 
 def fresh(parent: Path) -> Path:
     """A folder named by the time, made here and now so that no other run can take it."""
-    parent.mkdir(parents=True, exist_ok=True)
     stem = time.strftime("%Y-%m-%d_%H-%M-%S")
     for name in (stem, *(f"{stem}_{number}" for number in range(2, 10_000))):
         try:
-            (parent / name).mkdir()
+            (parent / name).mkdir(parents=True)
         except FileExistsError:
             continue
         return parent / name
@@ -117,8 +119,12 @@ def _unusable(folder: Path, text: str) -> Problem:
 
 
 def _clear(folder: Path, made: bool) -> None:
-    """Take a plan away that never became a run, and the folder if it was made for it."""
-    if [path.name for path in folder.iterdir()] == [PLAN_FILE]:
-        (folder / PLAN_FILE).unlink()
-        if made:
-            folder.rmdir()
+    """Take a plan away that never became a run, and the folder if it was made for it, `runs` too if it is empty."""
+    if not folder.exists() or {path.name for path in folder.iterdir()} - {PLAN_FILE}:
+        return
+    (folder / PLAN_FILE).unlink(missing_ok=True)
+    if made:
+        folder.rmdir()
+        if folder.parent == RUNS:
+            with suppress(OSError):
+                RUNS.rmdir()

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 PRIMARY: Final = "memcfg"
 """Name of the generated primary config."""
 
-STDERR: Final = {"handlers": {"console": {"stream": "ext://sys.stderr"}}}
+STDERR: Final = {"console": {"stream": "ext://sys.stderr"}}
 """Talk goes to stderr: stdout is for plans."""
 
 HYDRA: Final[dict[str, Any]] = {
     "job": {"name": "memcfg", "chdir": False},
-    "hydra_logging": STDERR,
-    "job_logging": STDERR,
+    "hydra_logging": {"handlers": STDERR, "root": {"level": "WARNING"}},  # jobs are announced by memcfg itself
+    "job_logging": {"handlers": STDERR},
 }
 
 

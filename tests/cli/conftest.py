@@ -1,0 +1,57 @@
+"""The program, called in this process or as its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def memcfg(capsys, tmp_path, monkeypatch):
+    """`memcfg("resolve", ...)` in an empty folder: exit code, stdout, stderr."""
+    from memcfg.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MEMCFG_DEBUG", raising=False)
+
+    def run(*words: str):
+        code = main(list(words))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "COLUMNS": "80"}
+
+
+@pytest.fixture(scope="session")
+def program():
+    """`program("resolve", ..., cwd=...)` as a process of its own."""
+
+    def run(*words: str, cwd: Path, **more) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "memcfg", *words]
+        return subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, **more)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def python():
+    """Run a line of Python in a process of its own; returns what it printed."""
+
+    def run(code: str, cwd: Path) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=cwd,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return done.stdout
+
+    return run

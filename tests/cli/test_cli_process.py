@@ -1,0 +1,86 @@
+"""The program as its own process: what it imports, how long it takes, how it ends."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from memcfg.files import conf_root
+
+HEAVY = ("torch", "transformers", "datasets", "accelerate", "peft", "liger_kernel", "numpy", "pyarrow")
+
+
+@pytest.mark.parametrize(
+    ("words", "forbidden"),
+    [
+        (["resolve", "+packing=bfd_split"], HEAVY),
+        (["resolve", "+packing=bfd_split", "--json"], (*HEAVY, "rich")),
+        (["--help"], (*HEAVY, "rich", "hydra", "omegaconf")),
+        (["plugins"], (*HEAVY, "hydra", "omegaconf")),
+    ],
+)
+def test_nothing_heavy_is_imported(python, tmp_path, words, forbidden):
+    code = (
+        "import io, sys\nfrom contextlib import redirect_stdout\nfrom memcfg.cli import main\n"
+        f"with redirect_stdout(io.StringIO()):\n    code = main({words!r})\n"
+        f"print(code, [name for name in {forbidden!r} if name in sys.modules])"
+    )
+    assert python(code, tmp_path) == "0 []\n"
+
+
+def _seconds(words: list[str], cwd: object) -> float:
+    """Processor time of a whole call: unlike wall time, it says the same on a busy machine."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "memcfg", *words], cwd=str(cwd), check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize("words", [["resolve", "+packing=bfd_split"], ["--help"]])
+def test_an_answer_takes_less_than_seven_tenths_of_a_second(tmp_path, words):
+    times: list[float] = []
+    while len(times) < 5 and (not times or min(times) > 0.7):
+        times.append(_seconds(words, tmp_path))
+    assert min(times) <= 0.7, times
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memcfg", "resolve", "--all"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 141
+
+
+def test_results_go_to_stdout_and_errors_to_stderr(program, tmp_path):
+    good = program("resolve", "--json", cwd=tmp_path)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert json.loads(good.stdout)["ok"] is True
+    bad = program("resolve", "packing.strategi=bfd", "+run.max_length=3", cwd=tmp_path)
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr == (
+        "error: `packing.strategi`: no such option (command line)\n  did you mean `packing.strategy`?\n"
+        "error: `run.max_length`: no such option (command line): `max_length` belongs to\n  `truncation`\n"
+        "  did you mean `truncation.max_length`?\n"
+    )
+
+
+def test_hydras_own_modes(program, tmp_path):
+    shown = program("--cfg", "job", "+packing=bfd_split", "--package", "packing.strategy", cwd=tmp_path)
+    assert (shown.returncode, shown.stdout) == (0, "bfd_split\n")
+    refused = program("--cfg", "job", "packing.strategi=1", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    path = program("--info", "searchpath", cwd=tmp_path)
+    assert path.returncode == 0
+    assert str(conf_root()) in path.stdout
+    completion = program("--shell-completion", "install=bash", cwd=tmp_path)
+    assert "hydra_bash_completion" in completion.stdout
+    assert not list(tmp_path.iterdir())

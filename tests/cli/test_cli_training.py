@@ -1,0 +1,91 @@
+"""Whole runs through the program: a run folder, its repetition, interruption, failure, a sweep."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+ROWS = [f"def f{n}(x):\n    return x + {n}\n" for n in range(24)]
+SMALL = ("data=jsonl", "model.hidden=32", "model.layers=1", "truncation.max_length=32", "run.log_steps=1")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """A folder with a data file in it."""
+    folder = tmp_path_factory.mktemp("bench")
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in ROWS))
+    return folder
+
+
+def losses(run_dir) -> list[float]:
+    return [json.loads(line)["loss"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_and_its_repetition(bench, program):
+    """The second run never resolves, lies in a new folder, and takes the same steps."""
+    first = program(*SMALL, "data.path=rows.jsonl", "run.steps=3", "packing=bfd_split", cwd=bench)
+    assert first.returncode == 0, first.stderr
+    assert "packing.strategy" in first.stdout
+    assert "trained 3 steps in " in first.stdout
+    assert "of its start)" in first.stdout
+    assert "preparing the data and the model" in first.stderr
+    (run_dir,) = (bench / "runs").iterdir()
+    assert {"resolved.yaml", "metrics.jsonl", "ledger.json", "effective.json", "model"} <= set(os.listdir(run_dir))
+
+    again = program("run", str(run_dir), "run.dir=again", "--quiet", cwd=bench)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.lstrip().startswith("trained 3 steps")
+    assert losses(bench / "again") == losses(run_dir)
+    assert "value: again" in (bench / "again" / "resolved.yaml").read_text()
+
+    taken = program("run", str(run_dir), "run.dir=again", cwd=bench)
+    assert taken.returncode == 1
+    assert "`again` already holds a run" in taken.stderr
+
+
+def test_a_run_without_data_leaves_nothing(tmp_path, program):
+    done = program(*SMALL, "data.path=none.jsonl", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "error: `data.path`: no such file: `none.jsonl`" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_run_ends_with_one_line(bench):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memcfg", *SMALL, "data.path=rows.jsonl", "run.steps=100000", "run.dir=cut"],
+        cwd=bench, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("step 3/"):
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.stderr.read()
+    assert process.wait(timeout=60) == 130
+    assert rest.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in rest
+    assert losses(bench / "cut")
+
+
+def test_a_sweep_trains_what_is_possible_and_lists_the_rest(bench, program):
+    begin = time.time()
+    swept = program(
+        "-m", *SMALL, "data.path=rows.jsonl", "run.steps=1", "+packing=null,bfd", "truncation.max_length=16,null",
+        "hydra.sweep.dir=swept", cwd=bench,
+    )  # fmt: skip
+    assert swept.returncode == 2, swept.stderr
+    assert "4 jobs, 3 completed, 1 refused" in swept.stdout
+    status = {n: json.loads((bench / "swept" / str(n) / "status.json").read_text()) for n in range(4)}
+    assert [status[n]["status"] for n in range(4)] == ["completed", "completed", "completed", "refused"]
+    assert "packing=none" in status[0]["overrides"]
+    assert "packing.max_length.needed" in status[3]["reason"]
+    assert not (bench / "swept" / "3" / "resolved.yaml").exists()
+    assert (bench / "swept" / "2" / "resolved.yaml").stat().st_mtime >= begin
