@@ -94,6 +94,8 @@ def stored(dataset: Any) -> tuple[pa.Table, Ints | None]:
     """The table behind a data set and which of its rows are meant (`None`: all, in order)."""
     if isinstance(dataset, pa.Table):
         return dataset, None
+    if not hasattr(dataset, "_indices"):
+        raise TypeError(f"a `datasets.Dataset` or `pyarrow.Table` is needed, not a `{type(dataset).__name__}`")
     indices = dataset._indices  # there is no public way to read a selection without copying the rows it names
     selection = None if indices is None else indices.column(0).to_numpy().astype(np.int64, copy=False)
     return dataset.data.table, selection

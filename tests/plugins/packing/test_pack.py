@@ -281,3 +281,9 @@ def test_what_cannot_be_packed_is_refused(columns: dict[str, Any], text: str, be
 def test_no_columns_are_refused() -> None:
     with pytest.raises(DataError, match="no column"):
         pack(pa.table({}), 4, "bfd")
+
+
+def test_a_stream_is_refused() -> None:
+    stream = hf(origin(3, 2)).to_iterable_dataset()
+    with pytest.raises(TypeError, match="not a `IterableDataset`"):
+        pack(stream, 4, "bfd")
