@@ -14,12 +14,12 @@ COMMANDS: Final = {
     "train": "compile the request and train (what happens without a command)",
     "resolve": "compile only: print the plan and the reason for every value",
     "run": "train a plan that was resolved before: `run RUN/resolved.yaml`",
+    "predict": "the peak memory of a run, by simulation: needs no GPU, no weights and no data",
     "plugins": "list what is installed and what each plugin contributes",
 }
 
 LATER: Final = {
     "plan": "which techniques fit a memory budget",
-    "predict": "the peak memory of a run",
     "check": "the canaries of a run, without training",
     "lint": "faults in the rules of installed plugins",
     "why-not": "why an option cannot have a value",

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from memcfg.registry import Registry
 
 USAGE = """\
-memcfg compiles a description of a fine-tuning run into one plan, says why every
-value is what it is, refuses impossible combinations, and trains.
+memcfg compiles a description of a fine-tuning run into one plan, says why
+every value is what it is, refuses impossible combinations, and trains.
 
 usage: memcfg [COMMAND] [FLAGS] [OVERRIDES]    (or: python -m memcfg ...)
 """
@@ -25,7 +25,7 @@ EXAMPLES = """\
 examples
   memcfg packing=bfd_split                 compile and train
   memcfg resolve packing=bfd_split         the plan and every reason, in a second
-  memcfg -m packing=bfd,bfd_split,wrapped  a run for each; impossible ones refused
+  memcfg -m packing=bfd,bfd_split,wrapped  one run for each that can be
   memcfg --config-dir DIR experiment=NAME  choices kept in DIR/experiment
   memcfg run runs/TIME/resolved.yaml       repeat a run
 """
