@@ -7,23 +7,27 @@ from typing import Any
 
 from memcfg.errors import RuleError
 from memcfg.solver.expr import UNSET, holds
+from memcfg.solver.lower import truth
+from memcfg.solver.problem import Answer
 from memcfg.solver.rules import Check
-from memcfg.solver.theory import Program
 
 
-def failed(program: Program, values: Mapping[str, Any]) -> list[tuple[Check, str]]:
-    """The checks that do not hold of these values, each with what is wrong."""
+def failed(answer: Answer) -> list[tuple[Check, str]]:
+    """The checks that an answer does not pass, each with what is wrong."""
     found = []
-    for rule in program.rules.values():
-        if isinstance(rule, Check) and (text := verdict(rule, values)) is not None:
+    for rule, when in answer.problem.program.checks:
+        applies = when is None or truth(when, answer.dom)
+        if applies and (text := verdict(rule, answer.lookup)) is not None:
             found.append((rule, text))
     return found
 
 
 def verdict(rule: Check, values: Mapping[str, Any]) -> str | None:
     """What the check finds wrong; None where it holds or does not apply."""
+    if not holds(rule.when, values):
+        return None
     read = {key: values.get(key, UNSET) for key in rule.reads}
-    if any(value is UNSET for value in read.values()) or not holds(rule.when, values):
+    if any(value is UNSET for value in read.values()):
         return None
     try:
         return rule.test(read)

@@ -138,20 +138,4 @@ def _resolves(problem: Problem) -> bool:
 
 def _stands(answer: Answer) -> bool:
     """Whether an answer leaves no choice unread and fails no check."""
-    return not answer.unread() and not failed(answer.problem.program, _Values(answer))
-
-
-class _Values(Mapping[str, Any]):
-    """The final values of an answer, each made when it is looked at: checks read few of them."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.answer, self.options = answer, answer.problem.program.theory.options
-
-    def __getitem__(self, key: str) -> Any:
-        return self.answer.final(self.options[key])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.options)
-
-    def __len__(self) -> int:
-        return len(self.options)
+    return not answer.unread() and not failed(answer)

@@ -6,7 +6,7 @@ nor defaulted), defaults pinned to what an answer gave them, overrides and fallb
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -198,6 +198,11 @@ class Answer:
         """The final value of every option, settings and facts included, by key."""
         return {key: self.final(option) for key, option in self.problem.program.theory.options.items()}
 
+    @cached_property
+    def lookup(self) -> Mapping[str, Any]:
+        """The same values, each made when it is looked at: checks read few of them."""
+        return _Values(self)
+
     def final(self, option: Option) -> Any:
         """The final value of any option, a setting or a fact included."""
         problem, key = self.problem, option.key
@@ -236,3 +241,17 @@ class Answer:
         names = self.problem.program.variables.names
         given = {*self.problem.choices, *self.problem.decided}
         return {var: self.dom[var] for var in self.problem.program.support if names[var] not in given}
+
+
+class _Values(Mapping[str, Any]):
+    def __init__(self, answer: Answer) -> None:
+        self._answer, self._options = answer, answer.problem.program.theory.options
+
+    def __getitem__(self, key: str) -> Any:
+        return self._answer.final(self._options[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)

@@ -155,10 +155,10 @@ class _Search:
             answer = self._strict(changed, changes).solve()
         except Unsatisfiable:
             return False
-        values = answer.values()
-        if answer.unread() or failed(answer.problem.program, values):
+        if answer.unread() or failed(answer):
             return False
-        self._plans.setdefault(tuple(map(repr, values.values())), _Found(changes, self.cost(changes)))
+        plan = tuple(map(repr, answer.values().values()))
+        self._plans.setdefault(plan, _Found(changes, self.cost(changes)))
         return True
 
     def found(self) -> list[Overrides]:

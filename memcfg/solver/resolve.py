@@ -120,7 +120,7 @@ def settle(problem: Problem, asked: Asked) -> Answer:
         raise contradiction(problem, asked) from None
     if answer.unread():
         raise unread(answer, asked)
-    if failures := failed(problem.program, answer.values()):
+    if failures := failed(answer):
         raise failed_checks(answer, asked, failures)
     return answer
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from memcfg.errors import RuleError
 from memcfg.solver.decision import Pending
-from memcfg.solver.expr import UNSET, Option
+from memcfg.solver.expr import UNSET, Option, mentions
 from memcfg.solver.facts import fact_readers
 from memcfg.solver.lower import Clause, Lit, Lowering, Node, Some, Variables
 from memcfg.solver.propagate import Entangled, Propagation
-from memcfg.solver.rules import Default, Fallback, Force, Ignored, Require, Rule
+from memcfg.solver.rules import Check, Default, Fallback, Force, Ignored, Require, Rule
 from memcfg.solver.specificity import Beats, decision_order, more_specific
 from memcfg.solver.wellformed import check_rules, collect_options, collect_rules, domains, reads
 
@@ -116,6 +116,7 @@ class Program:
         self.forces = self._guarded(Force)
         self.fallbacks = self._guarded(Fallback)
         self.fact_readers = tuple(fact_readers(theory.options, self.rules.values(), self.variables))
+        self.checks = tuple((r, self._check_node(r)) for r in self.rules.values() if isinstance(r, Check))
         self.ignored: dict[str, list[Ignored]] = _by_key(self.rules, Ignored)
         lowering = Lowering(self.variables.full)
         self.hard: list[Tagged] = [(c, frozenset((tag,))) for tag, c in self._hard(lowering)]
@@ -139,6 +140,11 @@ class Program:
         for tag in tagged[1]:
             self.places.setdefault(tag, []).append(k)
         return k
+
+    def _check_node(self, rule: Check) -> Node | None:
+        """When a check applies; None where only final values can tell."""
+        inside = mentions(rule.when) <= self.variables.index.keys()
+        return self.variables.node(rule.when) if inside else None
 
     def node(self, rule: Rule) -> Node:
         return self.theory.nodes[rule.id]
