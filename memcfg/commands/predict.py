@@ -48,7 +48,8 @@ def _predict(arguments: Arguments, terminal: Terminal) -> int:
     else:
         from memcfg.report.memory import show_prediction
 
-        terminal.show(*show_prediction(prediction, budget, color=terminal.color))
+        color = terminal.color and terminal.out.is_terminal
+        terminal.show(*show_prediction(prediction, budget, color=color))
     _pictures(arguments, terminal, prediction, budget)
     return 0 if budget is None else EXIT[prediction.verdict(budget.bytes)]
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 SAMPLES: Final = 240
 """Points of a timeline."""
 
+SHORTEST_PHASE: Final = 0.002
+"""Share of a step below which a phase is not told in a timeline."""
+
 
 def summarised(plan: Plan, machine: Machine, recorded: Recorded, seconds: float) -> Prediction:
     """The prediction for a recorded run on `machine`."""
@@ -86,6 +89,9 @@ def timeline(trace: Trace, recorded: Recorded) -> Timeline:
     phases = [
         (_ms_at(trace, at) - recorded.step_began[-1], phase) for at, number, phase in trace.marks if number == last
     ]
+    whole = recorded.ended - recorded.step_began[-1]
+    ends = [*(ms for ms, _ in phases[1:]), whole]
+    phases = [begin for begin, end in zip(phases, ends, strict=True) if end - begin[0] > SHORTEST_PHASE * whole]
     return Timeline(
         tuple(round(ms, 3) for ms in times),
         {kind: tuple(s.get(kind, 0) for s in samples) for kind in KINDS if any(s.get(kind) for s in samples)},

@@ -9,7 +9,7 @@ from typing import Final
 from memcfg.planner.allocator import MIB, Block, CachingAllocator, Exceeded
 
 PHASES: Final = ("load", "input", "forward", "loss", "backward", "optimizer", "generation")
-KINDS: Final = ("weights", "gradients", "optimizer", "activations", "logits", "workspace", "inputs")
+KINDS: Final = ("weights", "optimizer", "gradients", "activations", "logits", "workspace", "inputs")
 
 EMPTY_CACHE: Final = 0
 """The event that is neither birth nor death: whole cached segments are given back."""

@@ -1,0 +1,194 @@
+"""A prediction as tables and pictures for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from memcfg.planner.budget import Budget, short_of_weights
+from memcfg.planner.prediction import Prediction, Timeline
+from memcfg.report.words import GIB, WIDTH, count, gib, wrapped
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+COLORS: Final = {
+    "weights": "#4e79a7", "gradients": "#f28e2b", "optimizer": "#76b7b2", "activations": "#59a14f",
+    "logits": "#edc948", "workspace": "#b07aa1", "inputs": "#9c755f",
+}  # fmt: skip
+"""One hue for each kind, told apart by eyes that see few colours too; the same in the terminal, in HTML and in PNG."""
+
+LETTERS: Final = {
+    "weights": "W", "gradients": "G", "optimizer": "O", "activations": "A", "logits": "L", "workspace": "K",
+    "inputs": "I",
+}  # fmt: skip
+"""What stands for each kind where there is no colour."""
+
+LEAST_SHARE: Final = 0.0005
+"""Kinds that are less of the peak are not worth a line."""
+
+ROWS: Final = 14
+PIECES: Final = 6
+BAR: Final = 24
+
+
+def show_prediction(prediction: Prediction, budget: Budget | None, color: bool = True) -> list[Any]:
+    """Headline, tables and timeline, as things to print in order."""
+    parts: list[Any] = [*headline(prediction), "", kinds(prediction), "", phases(prediction), ""]
+    if prediction.timeline.ms:
+        parts += [*timeline(prediction.timeline, color), ""]
+    parts += [*pieces(prediction), ""]
+    return [*parts, *verdict(prediction, budget)]
+
+
+def headline(prediction: Prediction) -> list[str]:
+    trained = prediction.trained / max(1, prediction.parameters)
+    what = f"{_billions(prediction.parameters)} parameters, {trained:.0%} of them trained" if trained < 0.995 else (
+        f"{_billions(prediction.parameters)} parameters, all trained"
+    )  # fmt: skip
+    lines = [f"memory of one step on {prediction.machine}: {what}, {count(prediction.tokens, 'token')}", ""]
+    rows = [
+        ("allocated", prediction.allocated_bytes, "in use at the peak"),
+        ("reserved", prediction.reserved_bytes, "held by the allocator"),
+        ("least reserved", prediction.smallest_bytes, "the least it runs with"),
+        ("outside", prediction.outside_bytes, "context and libraries"),
+        ("host", prediction.host_bytes, "kept in host memory"),
+    ]
+    if not prediction.outside_bytes:
+        rows = [rows[0], rows[4]]
+    return [*lines, *(f"  {name:<15}{gib(size):>11}  {what}" for name, size, what in rows if size)]
+
+
+def kinds(prediction: Prediction) -> Table:
+    """What the peak is made of."""
+    table = _table(f"at the peak ({prediction.peak_phase})", "", "share", "")
+    for kind, size in prediction.kinds.items():
+        share = size / max(1, prediction.allocated_bytes)
+        if share < LEAST_SHARE:
+            continue
+        table.add_row(kind, gib(size), f"{share:.0%}", _bar(share, kind))
+    return table
+
+
+def phases(prediction: Prediction) -> Table:
+    """The peak of each phase."""
+    table = _table("peak in each phase", "", "share", "")
+    for phase, size in prediction.phases.items():
+        share = size / max(1, prediction.allocated_bytes)
+        table.add_row(phase, gib(size), f"{share:.0%}", _bar(share, None))
+    return table
+
+
+def pieces(prediction: Prediction) -> Iterator[str]:
+    """The largest things alive at the peak."""
+    yield "largest at the peak"
+    for piece in prediction.peak[:PIECES]:
+        op = piece.op.removeprefix("aten::")
+        yield f"  {gib(piece.bytes):>10}  {piece.kind:<12} {count(piece.count, 'tensor'):<13} {op}, made in {piece.phase}"
+
+
+def verdict(prediction: Prediction, budget: Budget | None) -> list[str]:
+    """Whether it fits, as one sentence."""
+    if budget is None:
+        return ["no budget was given, and the card's memory is not known: add `budget=24gib`"]
+    whose = "the budget" if budget.source == "request" else f"{prediction.machine}'s memory"
+    said = f"{whose} of {sized(budget.bytes)}"
+    needed, verdict = prediction.needed_bytes, prediction.verdict(budget.bytes)
+    alone = short_of_weights(prediction, budget)
+    if alone is not None:
+        return wrapped(f"too large: the weights alone take {gib(alone)}, {said} is less; the step needs {gib(needed)}")
+    if verdict == "fits":
+        return wrapped(f"fits: {gib(budget.bytes - needed)} of {said} are left")
+    if verdict == "close":
+        return wrapped(f"too close to call: it needs {gib(needed)} of {said}")
+    return wrapped(f"too large: it needs {gib(needed)}, {gib(needed - budget.bytes)} more than {said}")
+
+
+def sized(size: int) -> str:
+    """Bytes in both units that people write, where they differ."""
+    whole = size / GIB
+    if size % (GIB // 1024):
+        return f"{size / 1e9:.4g} GB ({whole:.2f} GiB)"
+    return f"{whole:.2f} GiB"
+
+
+def timeline(line: Timeline, color: bool) -> list[Text | str]:
+    """Live bytes through the step, kinds stacked, one column for each stretch of time."""
+    from rich.text import Text
+
+    width = WIDTH - 12
+    columns = _columns(line, width)
+    top = max(sum(column.values()) for column in columns)
+    lines: list[Text | str] = ["live memory through one step"]
+    for row in range(ROWS, 0, -1):
+        label = gib(top * row / ROWS) if row in (ROWS, ROWS // 2) else ""
+        text = Text(f"{label:>10} ")
+        for column in columns:
+            kind = _at(column, top * (row - 0.5) / ROWS)
+            text.append(
+                " " if kind is None else "█" if color else LETTERS[kind], COLORS.get(kind or "", "") if color else ""
+            )
+        lines.append(text)
+    lines.append(Text(" " * 11 + _phase_line(line, width)))
+    legend = Text()
+    for kind in (k for k, sizes in line.kinds.items() if max(sizes) > LEAST_SHARE * top):
+        legend.append("█ " if color else f"{LETTERS[kind]} ", COLORS[kind] if color else "")
+        legend.append(f"{kind}  ")
+    return [*lines, legend]
+
+
+def _columns(line: Timeline, width: int) -> list[dict[str, int]]:
+    """The highest sample of each column's stretch of time."""
+    end = max(line.ms[-1], 1e-9)
+    found: list[dict[str, int]] = [{} for _ in range(width)]
+    for i, ms in enumerate(line.ms):
+        at = min(width - 1, int(ms / end * width))
+        sample = {kind: sizes[i] for kind, sizes in line.kinds.items()}
+        if sum(sample.values()) >= sum(found[at].values()):
+            found[at] = sample
+    for at in range(1, width):
+        found[at] = found[at] or found[at - 1]
+    return found
+
+
+def _at(column: dict[str, int], height: float) -> str | None:
+    """The kind that lies at this height of the stack."""
+    for kind, size in column.items():
+        if height < size:
+            return kind
+        height -= size
+    return None
+
+
+def _phase_line(line: Timeline, width: int) -> str:
+    """The phases' names where they begin, as far as there is room."""
+    end, text = max(line.ms[-1], 1e-9), ""
+    for ms, phase in line.phases:
+        at = int(ms / end * width)
+        if at >= len(text) and at + len(phase) + 2 <= width and not text.rstrip().endswith(f"|{phase}"):
+            text = text.ljust(at) + f"|{phase} "
+    return text
+
+
+def _table(title: str, *more: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(title, min_width=24)
+    for i, name in enumerate(more):
+        table.add_column(name, justify="right" if i < 2 else "left")
+    return table
+
+
+def _bar(share: float, kind: str | None) -> Any:
+    from rich.text import Text
+
+    return Text("█" * max(1, round(share * BAR)) if share > 0.004 else "", COLORS[kind] if kind else "")
+
+
+def _billions(number: int) -> str:
+    return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:.1f} M"
+
+
+Parts = Sequence[Any]
