@@ -24,7 +24,7 @@ usage: memcfg [COMMAND] [FLAGS] [OVERRIDES]    (or: python -m memcfg ...)
 EXAMPLES = """\
 examples
   memcfg packing=bfd_split                 compile and train
-  memcfg resolve packing=bfd_split         the plan and every reason, in a second
+  memcfg resolve packing=bfd_split         the plan with all its reasons
   memcfg -m packing=bfd,bfd_split,wrapped  one run for each that can be
   memcfg --config-dir DIR experiment=NAME  choices kept in DIR/experiment
   memcfg run runs/TIME/resolved.yaml       repeat a run

@@ -244,14 +244,33 @@ def test_the_header_names_device_and_folder():
 
 def test_a_sweep_lists_every_job(capsys):
     jobs = [
-        {"number": 0, "overrides": ["packing=bfd"], "status": "completed", "reason": "", "loss_last": 5.0314},
-        {"number": 1, "overrides": ["packing=wrapped"], "status": "refused", "reason": "no plan", "loss_last": None},
-        {"number": 2, "overrides": ["packing=none"], "status": "failed", "reason": "out of memory", "loss_last": None},
+        {
+            "number": 0,
+            "overrides": ["run.steps=9", "packing=bfd"],
+            "status": "completed",
+            "reason": "",
+            "loss_last": 5.0314,
+        },
+        {
+            "number": 1,
+            "overrides": ["run.steps=9", "packing=wrapped"],
+            "status": "refused",
+            "reason": "no plan",
+            "loss_last": None,
+        },
+        {
+            "number": 2,
+            "overrides": ["run.steps=9", "packing=none"],
+            "status": "failed",
+            "reason": "out of memory",
+            "loss_last": None,
+        },
     ]
     assert (
         shown(show_sweep(jobs), capsys)
         == """\
 3 jobs, 1 completed, 1 refused, 1 failed
+with run.steps=9
 
 job  overrides                 outcome    loss, or why not
   0  packing=bfd               completed  5.031
