@@ -4,3 +4,9 @@
 
 It imports the plan and the forms of a batch; it knows no technique, no solver and no Hydra. What a technique does reaches
 it through the hooks alone."""
+
+import logging
+
+# Where bitsandbytes is installed, importing Transformers' Trainer imports it, and on a CPU it then complains that a kernel
+# for 4-bit weights cannot be downloaded, whether or not anything uses one.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

@@ -160,7 +160,12 @@ class EngineTrainer(Trainer):
         if self._use_cache is not None:
             self.run.model.config.use_cache = self._use_cache  # type: ignore[union-attr, assignment]
         with whole(target, main=self.args.should_save) as partial:
-            self.save_model(str(partial), _internal_call=True)
+            exported = self.run.hooks.export(plan=self.run.plan, model=self.run.model)
+            if exported is self.run.model:
+                self.save_model(str(partial), _internal_call=True)
+            elif self.args.should_save:
+                exported.save_pretrained(str(partial))
+                self.processing_class.save_pretrained(str(partial))  # type: ignore[union-attr]
             (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle of paths; the plan says it all
 
     def _get_output_dir(self, trial: Any) -> str:

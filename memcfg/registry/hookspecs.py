@@ -48,6 +48,11 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     """The model with this technique applied: adapters, kernels, checkpointing. Returns the model (the same or another)."""
 
 
+@chain("model")
+def memcfg_export(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
+    """The model as the run's `model` folder will hold it: adapters merged, weights unpacked. Called once, after training."""
+
+
 # -------------------------------------------------------------------------------------------------------- data
 
 
@@ -127,4 +132,5 @@ def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
 
 @chain("found")
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
-    """Effective values read back from the live run (`memcfg.engine.build.Run`). Returns `found` with its own added."""
+    """Effective values read back from the live run (`memcfg.engine.build.Run`) once its first step has run; a value that
+    differs from the plan's stops the run. Returns `found` with its own added."""

@@ -184,6 +184,9 @@ class FakeHooks:
     def do_patch_model(self, plan: Plan, model: Any) -> Any:
         return model
 
+    def do_export(self, plan: Plan, model: Any) -> Any:
+        return model
+
     def do_head(self, plan: Plan, model: Any) -> Any:
         return Head()
 
