@@ -46,13 +46,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return NO_READER
     except Exception as error:
         _debug()
-        terminal.fail(_unexpected(error))
+        from memcfg.report.errors import unexpected_text
+
+        terminal.fail(unexpected_text(error))
         return 1
 
 
 def _run(words: list[str], terminal: Terminal) -> int:
     if "--local" in words:  # said before the words are read: which commands there are depends on the plugins
         os.environ["MEMCFG_LOCAL"] = "1"
+    if "--local" in words:
+        os.environ["MEMCFG_LOCAL"] = "1"  # the same switch, before any plugin is looked for
     arguments = read(words, raw=_raw_commands(words))
     terminal.quiet = arguments.has("quiet")
     terminal.color = terminal.color and not arguments.has("no_color")
@@ -141,13 +145,6 @@ def _help(arguments: Arguments, terminal: Terminal) -> int:
 def _debug() -> None:
     if os.environ.get("MEMCFG_DEBUG") == "1":
         traceback.print_exc()
-
-
-def _unexpected(error: Exception) -> str:
-    """A fault of memcfg or of a plugin: where it happened, and how to see all of it."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    text = f"error: unexpected {type(error).__name__}: {error}\n  at {frame.filename}:{frame.lineno}"
-    return f"{text}\n  this is a fault of memcfg or of a plugin; `MEMCFG_DEBUG=1` shows the traceback"
 
 
 def _close_stdout() -> None:

@@ -45,6 +45,7 @@ FLAGS = {
     "--json, --yaml": "resolve, plugins: the whole result for programs",
     "-m, --multirun": "a sweep: one run for each combination of values",
     "--config-dir DIR": "a folder with more groups, files and experiments",
+    "--local": "load the plugin `memcfg_local.py` of this folder",
     "--cfg job|hydra|all": "print the composed config instead of running",
     "--info WHAT": "how Hydra composes: defaults, searchpath, plugins ...",
     "--hydra-help": "Hydra's own help and groups",

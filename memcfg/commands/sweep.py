@@ -7,7 +7,6 @@ the end, each folder holds a `status.json`, and the exit code tells.
 from __future__ import annotations
 
 import json
-import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,7 +60,9 @@ class Job:
         except MemcfgError as error:
             return Outcome(number, said, str(folder), "failed", _told(error, terminal), exit_code=error.exit_code)
         except Exception as error:
-            terminal.fail(traceback.format_exc().rstrip())
+            from memcfg.report.errors import unexpected_text
+
+            terminal.fail(unexpected_text(error))
             return Outcome(number, said, str(folder), "failed", f"{type(error).__name__}: {error}", exit_code=1)
         return Outcome(number, said, str(folder), "completed", loss_last=report.get("loss_last"))
 

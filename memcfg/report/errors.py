@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Sequence
 
 from memcfg.errors import Conflict, ConflictError, MemcfgError, Note, PluginError, Problem
@@ -14,6 +15,14 @@ def error_text(error: MemcfgError) -> str:
     if isinstance(error, PluginError) and error.trace:
         lines += ["", *(f"  {line}" for line in error.trace.rstrip().splitlines())]
     return "\n".join(lines)
+
+
+def unexpected_text(error: Exception) -> str:
+    """A fault of memcfg or of a plugin: where it happened, and how to see all of it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = [f"  at {frames[-1].filename}:{frames[-1].lineno}"] if frames else []
+    hint = "  this is a fault of memcfg or of a plugin; `MEMCFG_DEBUG=1` shows the traceback"
+    return "\n".join([f"error: unexpected {type(error).__name__}: {error}", *where, hint])
 
 
 def note_lines(notes: Sequence[Note]) -> list[str]:

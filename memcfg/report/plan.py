@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from memcfg.plan import Plan
 from memcfg.report.errors import note_lines
-from memcfg.report.words import WIDTH, count, listed, of, wrapped
+from memcfg.report.words import count, listed, of, wrapped
 from memcfg.solver.decision import Decision
 from memcfg.solver.expr import UNSET, same
 
@@ -67,7 +67,7 @@ def _heading(plan: Plan) -> str:
 def _table(plan: Plan, keys: list[str], rules: bool) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", width=WIDTH)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
     table.add_column("option", max_width=30, overflow="fold")
     table.add_column("value", max_width=16, overflow="fold")
     table.add_column("why", ratio=1, overflow="fold")

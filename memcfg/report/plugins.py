@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from memcfg.report.words import WIDTH, count, wrapped
+from memcfg.report.words import count, wrapped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +17,7 @@ def show_plugins(plugins: Sequence[Installed]) -> list[str | Table]:
     """A table of what is installed, then what is wrong with what is broken."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", width=WIDTH)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
     for name in ("plugin", "from", "status"):
         table.add_column(name, overflow="fold")
     table.add_column("contributes", ratio=1, overflow="fold")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memcfg.report.words import WIDTH, count, wrapped
+from memcfg.report.words import count, wrapped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,7 +16,7 @@ def show_sweep(outcomes: Sequence[Mapping[str, Any]]) -> list[str | Table]:
     from rich.table import Table
 
     common = _common([job["overrides"] for job in outcomes])
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", width=WIDTH)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
     table.add_column("job", justify="right")
     table.add_column("overrides", ratio=2, overflow="fold")
     table.add_column("outcome")

@@ -84,3 +84,22 @@ def test_hydras_own_modes(program, tmp_path):
     completion = program("--shell-completion", "install=bash", cwd=tmp_path)
     assert "hydra_bash_completion" in completion.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_a_plugin_of_one_file(program, tmp_path):
+    (tmp_path / "memcfg_local.py").write_text(
+        "from memcfg import Plugin, Setting\n"
+        "plugin = Plugin(name='mine', options=[Setting('mine.size', int, default=3, doc='how large')])\n"
+    )
+    assert program("resolve", "mine.size=4", cwd=tmp_path).returncode == 2
+    found = json.loads(program("resolve", "mine.size=4", "--local", "--json", cwd=tmp_path).stdout)
+    assert found["options"]["mine.size"]["value"] == 4
+
+
+def test_a_plugins_command_reads_its_own_words(program, tmp_path):
+    (tmp_path / "memcfg_local.py").write_text(
+        "from memcfg import Plugin\n\n\ndef zap(words):\n    print(words)\n    return 7\n\n\n"
+        "plugin = Plugin(name='mine', commands={'zap': 'memcfg_local:zap'})\n"
+    )
+    done = program("--local", "zap", "x", "--json", "-z", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "['x', '--json', '-z']\n", "")
