@@ -33,7 +33,7 @@ run: tuple[Option, ...] = (
         "run.max_grad_norm", float, default=1.0, minimum=0.0, nullable=True,
         doc="gradients longer than this are shortened to it; null leaves them alone",
     ),
-    Setting("run.seed", int, default=0, minimum=0, doc="seed of weights, data order and dropout"),
+    Setting("run.seed", int, default=0, minimum=0, maximum=2**32 - 1, doc="seed of weights, data order and dropout"),
     Setting("run.log_steps", int, default=10, minimum=1, unit="steps", doc="steps between two log lines"),
     Setting(
         "run.save_steps", int, default=None, minimum=1, nullable=True, unit="steps",

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from transformers import Trainer, TrainingArguments
@@ -31,6 +31,10 @@ LOADER_STATE = "loader.json"
 """The file in a checkpoint that holds the place in the data."""
 
 
+SCHEDULERS: Final[Mapping[str, dict[str, Any]]] = {"cosine_with_min_lr": {"min_lr_rate": 0.1}}
+"""Arguments of schedulers that have to be told something: the lowest learning rate, as a share of the peak."""
+
+
 def arguments(plan: Plan, folder: Path) -> TrainingArguments:
     """What Trainer is told. Loading, logging, evaluating and saving are the engine's; Trainer only says when."""
     every = {name: plan.get(f"run.{name}") for name in ("eval_steps", "save_steps")}
@@ -41,6 +45,7 @@ def arguments(plan: Plan, folder: Path) -> TrainingArguments:
         gradient_accumulation_steps=1,
         learning_rate=plan["run.learning_rate"],
         lr_scheduler_type=plan["run.scheduler"],
+        lr_scheduler_kwargs=SCHEDULERS.get(plan["run.scheduler"]),
         warmup_steps=plan["run.warmup_steps"],
         max_grad_norm=plan.get("run.max_grad_norm") or 0.0,
         seed=plan["run.seed"],

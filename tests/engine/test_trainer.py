@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import TrainerCallback
 
+from memcfg.core import SCHEDULERS
 from memcfg.engine.build import build
 from memcfg.engine.trainer import EngineTrainer, arguments
 from memcfg.engine.update import counted, gradients, mean_loss, step
@@ -177,3 +178,12 @@ def test_steps_without_a_target_do_not_lower_the_logged_loss(bench: Any, tmp_pat
     counted = [loss for loss in losses if loss]
     assert len(counted) == 2
     assert made.state.log_history[0]["loss"] == pytest.approx(sum(counted) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_every_scheduler_that_can_be_chosen_runs(bench: Any, tmp_path: Path, name: str) -> None:
+    made = trainer(bench, tmp_path, run_scheduler=name, run_warmup_steps=1, run_steps=3, run_log_steps=1)
+    made.train()
+    rates = [line["learning_rate"] for line in made.state.log_history if "loss" in line]
+    assert len(rates) == 3
+    assert max(rates) == pytest.approx(1e-2, rel=0.5)
