@@ -4,8 +4,9 @@ After each operation an output whose storage was not seen before is a birth; the
 writes in place, tensors saved for the backward pass and checkpoints that compute again come out right because autograd
 itself does them.
 
-Any dispatch mode changes what it watches in one point: autograd then never sums gradients in place, but makes a new tensor
-for each sum. The mode therefore answers such a sum by the one in place that would have happened without it.
+Any dispatch mode changes what it watches in one point: where autograd would write into a tensor that only it holds (a sum
+of gradients, the zeros that a gather's backward adds to), it then makes a new tensor instead. The mode therefore answers such
+an operation by the one in place that would have happened without it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,16 @@ KIND_OF: Final = {
 
 LAST_REFERENCE: Final = 2
 """References to a gradient's storage when autograd holds the last one: its tensor's and that of the object for Python."""
+
+IN_PLACE: Final = {
+    aten.add.Tensor: aten.add_.Tensor,
+    aten.index_add.default: aten.index_add_.default,
+    aten.scatter_add.default: aten.scatter_add_.default,
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.index_put.default: aten.index_put_.default,
+}
+"""What autograd does in place unless it is watched."""
 
 _ENGINE_FRAMES: Final = ("inner", "_fn")
 
@@ -112,8 +123,8 @@ class Tracker(TorchDispatchMode):
         kwargs = kwargs or {}
         if not self.watching:
             return func(*args, **kwargs)
-        if func is aten.add.Tensor and _sums_in_place(args):
-            func = aten.add_.Tensor
+        if func in IN_PLACE and _held_by_autograd(func, args):
+            func = IN_PLACE[func]
         key, out = self._run(func, args, kwargs)
         new = False
         name = func._schema.name
@@ -181,12 +192,12 @@ class Tracker(TorchDispatchMode):
         self.trace.died(grave.number, self.clock.ms)
 
 
-def _sums_in_place(args: Any) -> bool:
-    """Whether autograd, unwatched, would have summed these gradients into the first: it holds the last reference to it."""
+def _held_by_autograd(func: Any, args: Any) -> bool:
+    """Whether autograd, unwatched, would have written the result into the first argument: it holds the last reference."""
     left, right = args[0], args[1]
-    if not isinstance(right, Tensor) or torch.is_grad_enabled() or left.shape != right.shape:
+    if torch.is_grad_enabled() or left.device.type != "meta" or not _dense(left):
         return False
-    if left.dtype != right.dtype or left.device.type != "meta" or not _dense(left):
+    if func is aten.add.Tensor and not (isinstance(right, Tensor) and _alike(left, right)):
         return False
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_name in _ENGINE_FRAMES:
@@ -194,6 +205,10 @@ def _sums_in_place(args: Any) -> bool:
     if frame is None or frame.f_code.co_name != "_engine_run_backward":
         return False
     return torch._C._storage_Use_Count(left.untyped_storage()._cdata) == LAST_REFERENCE
+
+
+def _alike(left: Tensor, right: Tensor) -> bool:
+    return left.shape == right.shape and left.dtype == right.dtype
 
 
 def _dense(tensor: Tensor) -> bool:
