@@ -11,8 +11,8 @@ from memcfg import Problem, RunError
 from memcfg_loss.fused.ops import padded
 
 MIB = 1 << 20
-TILE = 128
-"""Rows of a matrix unit's tile: fuller chunks are cut to a multiple of it."""
+TILE = 256
+"""Rows of two neighbouring tiles of the matrix unit, which works on pairs: chunks of many rows are cut to a multiple."""
 FROZEN_MIB = 320
 TRAINED_MIB = 640
 

@@ -14,13 +14,9 @@ from memcfg_loss.fused import kernel as kernels
 LOG2E = 1.4426950408889634
 ALIGN = 16
 """Elements: rows that begin at multiples of it are moved in vectors of 16 bytes."""
-WARPS = 16
+WARPS = 32
 LANES = 32 * WARPS * 2
-SLICE_BYTES = 32768
-"""Logits that one program holds in registers."""
-SLICE_WARPS = 8
-GRADIENT_BLOCK = 4096
-INTERPRETED = triton.knobs.runtime.interpret
+BLOCK = 4096
 
 
 def padded(columns: int) -> int:
@@ -38,10 +34,6 @@ def _lanes(columns: int) -> dict[str, Any]:
     return {"LANES": lanes, "ELEMENTS": kernels.ELEMENTS, "num_warps": min(WARPS, max(1, lanes // 64))}
 
 
-def _block(size: int) -> dict[str, Any]:
-    return {"BLOCK": size, "num_warps": min(SLICE_WARPS, max(1, size // 512))}
-
-
 def _factors(scale: float, softcap: float, temperature: float) -> dict[str, Any]:
     """`pre`, `post` and CAP of the kernels; a soft cap of 0 is none."""
     if softcap:
@@ -56,16 +48,9 @@ def loss_to_gradient_(
 ) -> None:  # fmt: skip
     """Write each row's loss to `loss` [N] and turn `raw` into the gradient of the sum of losses over raw logits."""
     rows, columns = raw.shape
-    room = _room(raw)
-    # The interpreter runs one program after the other: none could wait for the next.
-    most = room if INTERPRETED else SLICE_BYTES // raw.element_size()
-    slices = triton.cdiv(room, most)
-    length = padded(triton.cdiv(room, slices))
-    kernels.loss_kernel[(rows * slices,)](
-        raw, raw.stride(0), targets, loss, columns, room, length, loss.new_empty(rows * slices * 3),
-        targets.new_zeros(rows, dtype=torch.int32), scale / temperature, smoothing=smoothing, z_loss=z_loss, DFT=dft,
-        SMOOTH=smoothing != 0, Z=z_loss != 0, SLICES=slices, SLOTS=triton.next_power_of_2(slices), HOLD=True,
-        **_factors(scale, softcap, temperature), **_block(triton.next_power_of_2(length)),
+    kernels.loss_kernel[(rows,)](
+        raw, raw.stride(0), targets, loss, columns, _room(raw), scale / temperature, smoothing=smoothing, z_loss=z_loss,
+        DFT=dft, SMOOTH=smoothing != 0, Z=z_loss != 0, **_factors(scale, softcap, temperature), **_lanes(columns),
     )  # fmt: skip
 
 
@@ -76,10 +61,10 @@ def logp_to_gradient_(
 ) -> None:  # fmt: skip
     """Turn `raw` into the gradient of `sum(coefficient * logp)` over raw logits; `logsum` as `statistics_` gave it."""
     room = _room(raw)
-    block = min(GRADIENT_BLOCK, triton.next_power_of_2(room))
-    kernels.gradient_kernel[(raw.shape[0], triton.cdiv(room, block))](
+    kernels.gradient_kernel[(raw.shape[0], triton.cdiv(room, BLOCK))](
         raw, raw.stride(0), targets, logsum, coefficient, room, scale / temperature,
-        **_factors(scale, softcap, temperature), **_block(block),
+        BLOCK=BLOCK, num_warps=8,
+        **_factors(scale, softcap, temperature),
     )  # fmt: skip
 
 
@@ -102,9 +87,9 @@ def row_statistics_(
 def scaled_to(source: torch.Tensor, factor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """`source * factor` (a scalar tensor) in another type: one reading, one writing, one rounding."""
     result = torch.empty_like(source, dtype=dtype)
-    size, block = source.numel(), 4096
+    size = source.numel()
     if size:
-        kernels.scale_kernel[(triton.cdiv(size, block),)](source, factor, result, size, BLOCK=block, num_warps=8)
+        kernels.scale_kernel[(triton.cdiv(size, BLOCK),)](source, factor, result, size, BLOCK=BLOCK, num_warps=8)
     return result
 
 
