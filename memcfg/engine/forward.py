@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from memcfg.batch import Head, HeadCall
 
 _HEAD, _REPLACED, _OURS = "_memcfg_head", "_memcfg_replaced_forward", "_memcfg_takes_head"
+VIRTUAL = "_memcfg_virtual_tokens"
+"""Attribute of a causal model: how many trained tokens an adapter puts before each row. The head does not see them."""
+
 _USUAL = ("model", "transformer", "backbone")
 """Where backbones lie in models whose `base_model_prefix` does not say it."""
 
@@ -133,7 +136,10 @@ def _forward_like(own: Callable[..., Any]) -> Callable[..., Any]:
     def forward(self: torch.nn.Module, *args: Any, head_call: HeadCall | None = None, **kwargs: Any) -> Any:
         if head_call is None:
             return _own_forward(self)(*args, **kwargs)
-        return head_call(getattr(self, _HEAD), self, _last_hidden(backbone_of(self), *args, **kwargs))
+        if kwargs.get("labels") is None:
+            kwargs.pop("labels", None)  # PEFT hands it on, and backbones do not know it
+        hidden = _last_hidden(backbone_of(self), *args, **kwargs)
+        return head_call(getattr(self, _HEAD), self, hidden[:, getattr(self, VIRTUAL, 0) :])
 
     setattr(forward, _OURS, True)
     signature = inspect.signature(own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Forbid, NotYet, Plugin, key
+from memcfg import Bool, Default, Forbid, Plugin, key
 
 expandable = Bool("allocator.expandable", doc="let segments grow in place, which wastes less to fragmentation")
 
@@ -21,6 +21,6 @@ plugin = Plugin(
         ),
     ],
     groups={"allocator": "how device memory is asked for"},
+    hooks="memcfg_allocator.hooks",
     active=expandable.on,
-    not_yet=[NotYet(expandable.on, "setting the allocator before torch starts is not written yet")],
 )  # fmt: skip

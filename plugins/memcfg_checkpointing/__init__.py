@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Enum, Forbid, Ignored, NotYet, Plugin
+from memcfg import Bool, Default, Enum, Forbid, Ignored, Plugin, Setting, key
 
 mode = Enum(
     "checkpointing.mode", ("full", "selective", "none"),
-    doc="what each layer keeps for the backward pass: full (its input only), selective (matrix products), none (everything)",
+    doc="what each layer keeps for the backward pass: full (its input only), selective (what attention gives, too), "
+    "none (everything)",
+)  # fmt: skip
+every = Setting(
+    "checkpointing.every", int, default=1, minimum=1, unit="layers",
+    doc="compute again one layer in so many; the others keep everything",
 )  # fmt: skip
 reentrant = Bool("checkpointing.reentrant", doc="use autograd's older, re-entrant way of computing layers again")
 
 plugin = Plugin(
     name="checkpointing",
     doc="computes layers again instead of keeping their activations",
-    options=[mode, reentrant],
+    options=[mode, every, reentrant],
     rules=[
         Default(
             mode, "full", id="checkpointing.mode.default",
@@ -28,12 +33,20 @@ plugin = Plugin(
             because="the re-entrant way computes whole layers again and cannot keep a part of them",
             suggest=["checkpointing.reentrant=false", "checkpointing.mode=full"],
         ),
+        Forbid(
+            (mode == "selective") & (key("attention.implementation") == "eager"), id="checkpointing.selective.eager",
+            because="eager attention is made of many operations, and no single one gives what could be kept",
+            suggest=["attention.implementation=sdpa", "checkpointing.mode=full"],
+        ),
+        Ignored(
+            every, id="checkpointing.every.off", when=mode == "none", except_values=(1,),
+            because="no layer is computed again",
+        ),
         Ignored(
             reentrant, id="checkpointing.reentrant.off", when=mode == "none", except_values=(False,),
             because="no layer is computed again",
         ),
     ],
-    not_yet=[NotYet(mode == "selective", because="only whole layers can be computed again so far")],
     groups={"checkpointing": "what layers keep for the backward pass"},
     hooks="memcfg_checkpointing.hooks",
 )  # fmt: skip

@@ -11,36 +11,40 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from memcfg import Plan, Problem, RunError, hookimpl
 from memcfg.engine.evidence import Effective
+from memcfg.engine.forward import causal_model
+from memcfg_checkpointing.selective import Selection, context_function
 
 _WATCH = "_memcfg_recomputed"
 
 
-@hookimpl
+@hookimpl(consumes=("quantized", "adapter", "layers"))
 def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
-    """The model with every layer checkpointed, or with none. Watched until the first evidence is read."""
-    mode = plan["checkpointing.mode"]
-    if mode == "selective":
-        text = "`selective` cannot be run yet: only whole layers can be computed again"
-        raise RunError(Problem(text, key="checkpointing.mode", fix="`checkpointing=full` keeps less and takes longer"))
-    layers = list(repeated_layers(model))
-    if mode == "full":
-        enable(model, reentrant=plan["checkpointing.reentrant"])
+    """The model with its layers checkpointed as the plan says. Watched until the first evidence is read."""
+    mode, every = plan["checkpointing.mode"], plan.get("checkpointing.every") or 1
+    layers, selection = list(repeated_layers(model)), Selection() if mode == "selective" else None
+    if mode != "none":
+        enable(model, reentrant=plan["checkpointing.reentrant"], selection=selection)
+        thin(model, layers, every)
     elif any(flagged(model)):
         disable(model)
-    setattr(model, _WATCH, Recomputed(layers))
+    setattr(
+        model, _WATCH, Recomputed(layers, wanted=0 if mode == "none" else len(layers[::every]), selection=selection)
+    )
     return model
 
 
 @hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
-    """Layers that the first step's backward pass computed again, and by which of autograd's ways."""
+    """Layers that the first step's backward pass computed again, what they kept, and by which of autograd's ways."""
     watch: Recomputed | None = getattr(run.model, _WATCH, None)
     if watch is None:
         return found
     again, layers = len(watch.seen), len(watch.layers)
     watch.close()
-    mode = "none" if not again else "full" if again == layers else f"{again} of {layers} layers"
-    found = [*found, Effective("checkpointing.mode", mode, f"{again} of {layers} layers computed again in a step")]
+    text = f"{again} of {layers} layers computed again in a step"
+    if watch.selection is not None:
+        text += f"; {watch.selection.kept} results of attention kept"
+    found = [*found, Effective("checkpointing.mode", watch.mode(), text)]
     if again:
         ways = {way for module in flagged(run.model) if (way := _reentrant(module)) is not None}
         found += [
@@ -49,9 +53,11 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     return found
 
 
-def enable(model: Any, *, reentrant: bool) -> None:
+def enable(model: Any, *, reentrant: bool, selection: Selection | None = None) -> None:
     """Checkpoint every layer of a Transformers model. Raises `RunError`, leaving all off, where it has no support."""
-    arguments = {"use_reentrant": reentrant}
+    arguments: dict[str, Any] = {"use_reentrant": reentrant}
+    if selection is not None:
+        arguments["context_fn"] = context_function(selection)
     try:
         if hasattr(model, "activation_checkpointing_enable"):  # what later releases of Transformers call it
             model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments)
@@ -64,9 +70,23 @@ def enable(model: Any, *, reentrant: bool) -> None:
         raise RunError(
             Problem(text, key="checkpointing.mode", fix="`checkpointing=none` keeps its activations")
         ) from error
-    if reentrant and not getattr(model, "_require_grads_hooks", None):
+    if reentrant and not getattr(causal_model(model), "_require_grads_hooks", None):
         # the re-entrant way gives no gradient to a layer none of whose inputs needs one, as after frozen embeddings
         model.enable_input_require_grads()
+
+
+def thin(model: torch.nn.Module, layers: list[torch.nn.Module], every: int) -> None:
+    """Switch checkpointing off again in all layers but each `every`-th, from the first.
+
+    Raises `RunError` where the layers are not switched one by one."""
+    if every == 1:
+        return
+    if not all(isinstance(layer, GradientCheckpointingLayer) for layer in layers):
+        text = f"the layers of `{type(causal_model(model)).__name__}` can only be computed again all together"
+        raise RunError(Problem(text, key="checkpointing.every", fix="checkpointing.every=1"))
+    for index, layer in enumerate(layers):
+        if index % every:
+            setattr(layer, "gradient_checkpointing", False)  # noqa: B010
 
 
 def disable(model: Any) -> None:
@@ -95,8 +115,11 @@ class Recomputed:
 
     Looked at from their children, as a checkpoint may run a layer again without calling the layer itself."""
 
-    def __init__(self, layers: list[torch.nn.Module]) -> None:
-        self.layers, self.seen = layers, set[int]()
+    def __init__(
+        self, layers: list[torch.nn.Module], *, wanted: int | None = None, selection: Selection | None = None
+    ) -> None:
+        self.layers, self.seen, self.selection = layers, set[int](), selection
+        self.wanted = len(layers) if wanted is None else wanted
         self._tracker = ModuleTracker()
         self._hooks = [
             child.register_forward_pre_hook(self._noter(index))
@@ -110,6 +133,14 @@ class Recomputed:
                 self.seen.add(index)
 
         return note
+
+    def mode(self) -> str:
+        """What has happened, by the name of the mode that does it; how many layers where it is none of them."""
+        if not self.seen:
+            return "none"
+        if len(self.seen) != self.wanted:
+            return f"{len(self.seen)} of {len(self.layers)} layers"
+        return "selective" if self.selection is not None and self.selection.kept else "full"
 
     def close(self) -> None:
         """Stop looking."""

@@ -41,11 +41,14 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
     if device == "meta":
         return _shape(path, options)
     check_weights(Path(path))
+    refuse_otherwise_quantised(Path(path), plan.get("quantization.mode", "none"))
     loaded: Any = None
     report: dict[str, Any] = {}
     with _explained(path, "model"):
         loaded, report = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True, **options)  # type: ignore[misc]
     _all_there(path, report["missing_keys"])
+    if plan.get("quantization.mode", "none") != "none":
+        return loaded  # on the host: its layers reach the device one by one, quantised
     return loaded.to(device)
 
 
@@ -85,6 +88,30 @@ def check_weights(folder: Path) -> None:
             raise RunError(Problem(text, key=KEY, fix="copy the folder again, whole"))
     elif not any((folder / name).is_file() for name in WEIGHTS):
         raise RunError(Problem(f"`{folder}` holds no weights (`{WEIGHTS[0]}`)", key=KEY))
+
+
+def refuse_otherwise_quantised(folder: Path, mode: str) -> None:
+    """Raises `RunError` if a saved model's weights are quantised, and not as the plan says."""
+    stored = stored_quantisation(folder)
+    if stored in (None, mode):
+        return
+    known = stored in ("nf4", "fp4", "int8")
+    text = f"the weights in `{folder}` are quantised as `{stored}` already"
+    fix = f"quantization.mode={stored} peft.method=lora" if known else "take the model that it was made from"
+    raise RunError(Problem(text, key="quantization.mode" if mode != "none" else KEY, fix=fix))
+
+
+def stored_quantisation(folder: Path) -> str | None:
+    """How the weights of a saved model are quantised, by the plan's name where it has one."""
+    file = folder / "config.json"
+    stored = json.loads(file.read_text(encoding="utf-8")).get("quantization_config") if file.is_file() else None
+    if not isinstance(stored, dict):
+        return None
+    if stored.get("load_in_8bit"):
+        return "int8"
+    if stored.get("load_in_4bit"):
+        return str(stored.get("bnb_4bit_quant_type", "fp4"))
+    return str(stored.get("quant_method", "unknown"))
 
 
 def _all_there(path: str, missing: Collection[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Default, Enum, Fact, Forbid, Ignored, NotYet, Plugin, Setting, key, only_when
+from memcfg import Default, Enum, Fact, Forbid, Ignored, Plugin, Setting, key, only_when
 
 activations = Enum(
     "offload.activations",
@@ -53,6 +53,6 @@ plugin = Plugin(
         *only_when(activations == "disk", path, because="only `offload.activations=disk` writes files"),
     ],
     groups={"offload": "what leaves the device between forward and backward"},
+    hooks="memcfg_offload.hooks",
     active=on,
-    not_yet=[NotYet(on, "moving activations is not written yet")],
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Enum, Fact, Forbid, NotYet, Plugin, Require, Setting, key, only_when
+from memcfg import Bool, Default, Enum, Fact, Forbid, Plugin, Require, Setting, key, only_when
 
 QLORA = "https://arxiv.org/abs/2305.14314"
 
@@ -53,6 +53,6 @@ plugin = Plugin(
         *only_when(four_bit, double, compute, storage, because="only four-bit weights have it"),
     ],
     groups={"quantization": "how the frozen weights are stored"},
+    hooks="memcfg_quantization.hooks",
     active=on,
-    not_yet=[NotYet(on, "loading quantised weights is not written yet")],
 )  # fmt: skip

@@ -111,7 +111,7 @@ def failure(theory: Theory, row: Row) -> str | None:
     except RequestError as error:
         return _refusal_fault(theory, row, error)
     return next(
-        (text for clause in row.then.split(",") if (text := _clause_fault(clause.strip(), row, resolution))), None
+        (text for clause in re.split(r",\s", row.then) if (text := _clause_fault(clause.strip(), row, resolution))), None
     )
 
 

@@ -9,9 +9,7 @@ from memcfg import RunError
 from memcfg.registry import load
 
 REFUSED = {
-    "allocator": ["allocator.expandable=true"],
     "batching": ["batching.mode=tokens"],
-    "checkpointing": ["checkpointing.mode=selective"],
     "distributed": ["distributed.strategy!=none"],
     "dpo": ["trainer.name=dpo"],
     "generation": ["generation.continuous_batching=true"],
@@ -19,12 +17,9 @@ REFUSED = {
     "grpo": ["trainer.name=grpo"],
     "kto": ["trainer.name=kto"],
     "liger": ["liger.enabled=true"],
-    "mlp": ["mlp.mode=tiled"],
     "moe": ["moe.aux=true"],
-    "offload": ["offload.activations!=none"],
     "online_dpo": ["trainer.name=online_dpo"],
-    "peft": ["peft.method!=none"],
-    "quantization": ["quantization.mode!=none"],
+    "peft": ["peft.method=adalora"],
     "reward": ["trainer.name=reward"],
     "rloo": ["trainer.name=rloo"],
     "sft": ["sft.assistant_only=true"],

@@ -1,0 +1,38 @@
+"""Which operations a selectively checkpointed layer keeps instead of computing them again: attention.
+
+Attention's output is as small as the layer's input, and computing it again costs the more the longer the sequence is."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+KEPT = (
+    "scaled_dot_product_flash", "scaled_dot_product_efficient", "scaled_dot_product_cudnn",
+    "scaled_dot_product_fused", "flash_attn", "varlen_attn", "flash_attention",
+)  # fmt: skip
+"""Parts of the names of operations whose results are kept."""
+
+
+class Selection:
+    """Decides for each operation, and counts those kept and those of them that ran again all the same."""
+
+    def __init__(self) -> None:
+        self.kept = 0
+
+    def contexts(self) -> Any:
+        """What `torch.utils.checkpoint` enters around a layer's two computations."""
+        return create_selective_checkpoint_contexts(self._policy)
+
+    def _policy(self, context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        if not any(name in str(operation) for name in KEPT) or "backward" in str(operation):
+            return CheckpointPolicy.PREFER_RECOMPUTE
+        self.kept += not context.is_recompute
+        return CheckpointPolicy.MUST_SAVE
+
+
+def context_function(selection: Selection) -> Any:
+    """As an argument of the checkpoint function; a partial, so that copies of a model share it."""
+    return partial(Selection.contexts, selection)

@@ -1,0 +1,64 @@
+"""Implementations of the offload plugin's hooks."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from memcfg import Plan, hookimpl
+from memcfg.engine.evidence import Effective
+from memcfg_offload.context import Offload
+from memcfg_offload.host import Stack, files, memory
+from memcfg_offload.mover import Mover
+from memcfg_offload.transfer import Direct, Storageless, Streamed, Transfer
+
+GIB = 1 << 30
+
+
+@hookimpl
+def memcfg_step_context(
+    plan: Plan, model: torch.nn.Module, contexts: list[AbstractContextManager[Any]]
+) -> list[AbstractContextManager[Any]]:
+    """The context that moves activations while it is entered."""
+    device = next(model.parameters()).device
+    made = Mover(
+        _stack(plan, device), _transfer(plan, device),
+        device=device.type, min_bytes=plan["offload.min_bytes"], limit=plan["offload.stash"],
+    )  # fmt: skip
+    inputs_only = plan["offload.activations"] == "checkpoint_inputs"
+    return [*contexts, Offload(model, made, inputs_only=inputs_only)]
+
+
+@hookimpl
+def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
+    """What has been moved since the run was built, and how much of the host it takes."""
+    context = next((c for c in run.contexts if isinstance(c, Offload)), None)
+    mover = context.mover if context is not None else None
+    if context is None or mover is None or not mover.tensors:
+        return [*found, Effective("offload.activations", "none", "no saved tensor has been moved")]
+    kind = "checkpoint_inputs" if context.inputs_only else plan["offload.activations"]
+    text = (
+        f"{mover.tensors} tensors, {mover.bytes / GIB:.3f} GiB moved; {mover.stack.peak / GIB:.3f} GiB at once, in "
+        f"{mover.stack.capacity / GIB:.3f} GiB of the {'disk' if kind == 'disk' else 'host'}"
+    )
+    found = [*found, Effective("offload.activations", kind, text)]
+    if plan.device == "cuda":
+        how = f"copies are made by `{type(mover.transfer).__name__}`"
+        found.append(Effective("offload.streams", isinstance(mover.transfer, Streamed), how))
+    return found
+
+
+def _stack(plan: Plan, device: torch.device) -> Stack:
+    if device.type == "meta":
+        return Stack(lambda size: torch.empty(0, dtype=torch.uint8).expand(0), chunk=1 << 50)
+    if plan["offload.activations"] == "disk":
+        return Stack(files(plan["offload.path"]))
+    return Stack(memory(pin=plan["offload.pin"] and device.type == "cuda"))
+
+
+def _transfer(plan: Plan, device: torch.device) -> Transfer:
+    if device.type == "meta":
+        return Storageless()
+    return Streamed(device) if plan["offload.streams"] and device.type == "cuda" else Direct()

@@ -1,0 +1,61 @@
+"""Implementations of the peft plugin's hooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from memcfg import Plan, hookimpl
+from memcfg.engine.evidence import Effective
+from memcfg_peft.adapter import ADAPTER, adapted, adapted_layers, merged, per_leaf, trainable
+from memcfg_peft.configs import CONFIGS, RANK
+
+
+@hookimpl(consumes="quantized", produces="adapter")
+def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
+    """The model frozen, with the adapter in it."""
+    return adapted(plan, model)
+
+
+@hookimpl
+def memcfg_export(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
+    """The model with the adapter merged into its weights, where the plan asks for it."""
+    return merged(model) if plan["peft.merge"] else model  # type: ignore[arg-type]
+
+
+@hookimpl
+def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
+    """The adapter's kind, where it lies, what it is made of, and that the first step moved all of it."""
+    config = getattr(run.model, "peft_config", {}).get(ADAPTER)
+    if config is None:
+        return [*found, Effective("peft.method", "none", f"`{type(run.model).__name__}` holds no adapter")]
+    layers, parameters = adapted_layers(run.model), trainable(run.model)
+    method = next((name for name, kind in CONFIGS.items() if kind is type(config)), type(config).__name__)
+    size = sum(p.numel() for p in parameters)
+    where = f" beside {per_leaf(layers)}" if layers else ""
+    found = [*found, Effective("peft.method", _moved(run, method), f"{size:,} trained weights{where}{_reached(run)}")]
+    dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parameters})
+    if plan["peft.dtype"] != "base" and dtypes:
+        found.append(Effective("peft.dtype", dtypes[0] if len(dtypes) == 1 else dtypes, "its weights"))
+    if method in RANK and plan.get("peft.rank") is not None:
+        found.append(Effective("peft.rank", getattr(config, RANK[method]), "the adapter's configuration"))
+    return found
+
+
+def _moved(run: Any, method: str) -> str:
+    """The method, if every trained tensor had a gradient; else what is wrong."""
+    still = _without_gradient(run)
+    return f"{method}, of which {still} tensors got no gradient" if still else method
+
+
+def _reached(run: Any) -> str:
+    count = sum(len(group["params"]) for group in run.optimizer.param_groups)
+    return f"; {count - _without_gradient(run)} of {count} tensors had a gradient"
+
+
+def _without_gradient(run: Any) -> int:
+    """Tensors that the optimizer holds and never saw a gradient of. An optimizer without states tells nothing."""
+    state = run.optimizer.state
+    held = [p for group in run.optimizer.param_groups for p in group["params"]]
+    return sum(not state.get(p) for p in held) if any(state.get(p) for p in held) else 0
