@@ -23,7 +23,7 @@ from memcfg.solver.theory import Tag
 AT_MOST: Final = 3
 """Conflicts that are reported."""
 
-_DROP_FIRST: Final = {"you": 0, "default": 1, "unset": 1, "decided": 1, "rule": 2, "fact": 3}
+_DROP_FIRST: Final = {"you": 0, "free": 0, "default": 1, "unset": 1, "decided": 1, "rule": 2, "fact": 3}
 """What is left out first where a contradiction can do without one thing or another: the less of what the user wrote
 takes part, the fewer choices are blamed."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from memcfg.solver.domain import Interval, Other
 from memcfg.solver.expr import UNSET, Option, same
-from memcfg.solver.lower import Lit, Lowering, truth
+from memcfg.solver.lower import Clause, Lit, Lowering, truth
 from memcfg.solver.propagate import Budget, Propagation, Unsatisfiable
 from memcfg.solver.rules import Fallback, Ignored
 from memcfg.solver.theory import Guarded, Program, Proposal, Tag, Tagged
@@ -60,10 +60,9 @@ class Problem:
                     tagged += self.choice(key, self._lowering)
                 if self.heeds_ignored:
                     tagged += self._unread(key, self._lowering)
-        for key in sorted(self.free):
-            if key in index and key not in self.choices:  # to be decided, and no user can decide `unset`
-                domain = self.program.variables.domains[index[key]]
-                tagged.append((((index[key], domain.full & ~domain.bit(UNSET)),), _UNTAGGED))
+        for key in sorted(self.free & index.keys()):
+            tags = frozenset((Tag("free", key),))
+            tagged += [(clause, tags) for clause in self._decidable(key, self._lowering)]
         return [*tagged, *((clause, _UNTAGGED) for clause in self._lowering.definitions)]
 
     @cached_property
@@ -150,6 +149,21 @@ class Problem:
             tags = frozenset((Tag("you", key), Tag("rule", rule.id)))
             for clause in lowering.clauses(self.program.variables.negate(self.program.node(rule))):
                 yield clause, tags
+
+    def _decidable(self, key: str, lowering: Lowering) -> Iterable[Clause]:
+        """What a free option may come to: a value, and one that is read; or what it is when it is left out."""
+        variables, program = self.program.variables, self.program
+        var = variables.index[key]
+        unset = variables.domains[var].bit(UNSET)
+        given = Lit(var, variables.full[var] & ~unset)
+        if key in self.choices:
+            for proposal in program.defaults.get(key, ()):
+                yield from lowering.any_of(variables.negate(proposal.when), given)
+            return
+        yield from lowering.clauses(given)
+        for rule in program.ignored.get(key, ()):
+            harmless = variables.literal(key, rule.except_values)
+            yield from lowering.any_of(variables.negate(program.node(rule)), harmless)
 
     def solve(self) -> Answer:
         """The first model. Raises `Unsatisfiable` with the tags of a contradiction, or `Entangled`."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from memcfg.solver.check import failed, verdict
 from memcfg.solver.domain import Interval
@@ -68,6 +68,19 @@ class _Found:
     cost: tuple[int, int]
 
 
+class _Blame(NamedTuple):
+    """One of `keys` has to change, in a repair that changes all of `given` (because they then need a value)."""
+
+    keys: frozenset[str]
+    given: frozenset[str]
+
+
+def _grown(keys: frozenset[str], blamed: Iterable[_Blame]) -> Iterable[frozenset[str]]:
+    """The ways to extend a set so that it touches the first conflict that it misses."""
+    missed = next((b.keys for b in blamed if b.given <= keys and not b.keys & keys), None)
+    return [keys] if missed is None else [keys | {key} for key in missed]
+
+
 @dataclass(frozen=True)
 class _Values:
     """Values to try in this order. `first_only`: one that works is enough."""
@@ -102,24 +115,27 @@ class _Search:
     def _off(self, key: str, rule: str, changed: frozenset[str]) -> bool:
         return key in changed or rule not in self._kept
 
-    def blames(self, tags: Iterable[Tag]) -> frozenset[str]:
+    def blames(self, tags: Iterable[Tag]) -> _Blame:
         """The options of a conflict that a user can decide otherwise."""
         rules, options = self.problem.program.theory.rules, self.problem.program.theory.options
-        keys: set[str] = set()
+        keys, given = set[str](), set[str]()
         for tag in tags:
-            if tag.kind in ("you", "unset", "decided"):
+            if tag.kind == "free":
+                given.add(tag.name)
+            elif tag.kind in ("you", "unset", "decided"):
                 keys.add(tag.name)
             elif tag.kind == "default" and isinstance(rule := rules[tag.name], Default):
                 keys.add(rule.key)
-        return frozenset(key for key in keys - self.problem.held if options[key].role != "derived")
+        able = frozenset(key for key in keys - self.problem.held if options[key].role != "derived")
+        return _Blame(able, frozenset(given))
 
-    def cheapest(self, blamed: Sequence[frozenset[str]], done: Sequence[frozenset[str]]) -> frozenset[str] | None:
-        """The cheapest minimal set that touches every conflict and contains none of `done`."""
-        sets = {frozenset[str]()}
-        for keys in blamed:
-            grown = {s if s & keys else s | {key} for s in sets for key in (keys if not s & keys else {""})}
-            sets = {s for s in grown if not any(d <= s for d in done)}
-            sets = {s for s in sets if not any(t < s for t in sets)}
+    def cheapest(self, blamed: Sequence[_Blame], done: Sequence[frozenset[str]]) -> frozenset[str] | None:
+        """The cheapest minimal set of options that touches every conflict and contains none of `done`."""
+        sets, grown = set[frozenset[str]](), {frozenset[str]()}
+        while sets != grown:
+            sets = grown
+            grown = {t for s in sets for t in _grown(s, blamed) if not any(d <= t for d in done)}
+            grown = {s for s in grown if not any(t < s for t in grown)}
         return min(sets, key=lambda s: (self.cost(s), sorted(s)), default=None)
 
     def cost(self, keys: Iterable[str]) -> tuple[int, int]:

@@ -23,8 +23,9 @@ from memcfg.solver.wellformed import check_rules, collect_options, collect_rules
 
 
 class Tag(NamedTuple):
-    """Where a clause comes from. `kind`: you (a choice), fact, decided (an earlier resolution), rule, default (a rule's
-    proposals), unset (no rule proposes anything). `name`: the rule's id for rule and default, else the option."""
+    """Where a clause comes from. `kind`: you (a choice), fact, decided (an earlier resolution), free (an option that a
+    repair must decide), rule, default (a rule's proposals), unset (no rule proposes anything). `name`: the rule's id for
+    rule and default, else the option."""
 
     kind: str
     name: str

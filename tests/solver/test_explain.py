@@ -266,3 +266,14 @@ def test_a_contradiction_that_needs_a_case_split_names_every_rule():
         resolve(Theory.build([a, b], rules), Request())
     assert set(raised.value.conflicts[0].rules) == {"p.r1", "p.r2", "p.r3", "p.r4"}
     assert len(str(raised.value).splitlines()) == 4
+
+
+def test_an_option_that_a_repair_would_have_to_set_but_cannot_hides_no_other_repair():
+    a, b, c = Bool("p.a", doc="x"), Enum("p.b", ("v",), doc="x"), Enum("p.c", ("v",), doc="x", role="derived")
+    rules = [
+        Default(a, False, id="p.a.default", because="a"), Default(b, "v", when=a.on, id="p.b.default", because="b"),
+        Require((c == "v") | b.unset, id="p.needs", because="c"),
+    ]  # fmt: skip
+    with pytest.raises(ConflictError) as raised:
+        resolve(Theory.build([a, b, c], rules), Request({"p.a": Choice(True, "f")}))
+    assert raised.value.repairs == (("p.a=false",),)
