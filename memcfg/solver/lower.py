@@ -34,8 +34,9 @@ class Some(NamedTuple):
 Node = Lit | Every | Some
 Clause = tuple[tuple[int, int], ...]
 
-TRUE: Final = Every(())
-FALSE: Final = Some(())
+NO: Final = 0b01
+YES: Final = 0b10
+"""The values of an auxiliary variable."""
 
 
 class Variables:
@@ -109,12 +110,16 @@ class Lowering:
                 return []
         return result
 
+    def variable(self) -> int:
+        """A new auxiliary variable, which is `NO` or `YES`."""
+        self.full.append(NO | YES)
+        return len(self.full) - 1
+
     def _define(self, part: list[Clause]) -> Clause:
         """A literal on a new variable which implies the clauses of `part`."""
-        var = len(self.full)
-        self.full.append(0b11)
-        self.definitions += [(*clause, (var, 0b01)) for clause in part]
-        return ((var, 0b10),)
+        var = self.variable()
+        self.definitions += [(*clause, (var, NO)) for clause in part]
+        return ((var, YES),)
 
     def _merge(self, a: Clause, b: Clause) -> Clause | None:
         """Both clauses as one; `None` if some literal in it is always true."""

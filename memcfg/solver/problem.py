@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from memcfg.solver.domain import Interval, Other
 from memcfg.solver.expr import UNSET, Option, same
-from memcfg.solver.lower import Clause, Lit, Lowering, truth
+from memcfg.solver.lower import NO, YES, Clause, Lit, Lowering, truth
 from memcfg.solver.propagate import Budget, Propagation, Unsatisfiable
 from memcfg.solver.rules import Fallback, Ignored
 from memcfg.solver.theory import Guarded, Program, Proposal, Tag, Tagged
@@ -49,6 +49,12 @@ class Problem:
         return Lowering(self.program.full)
 
     @cached_property
+    def left_out(self) -> dict[str, int]:
+        """For each free option, a variable that says whether the user leaves it out."""
+        keys = sorted(self.free & self.program.variables.index.keys())
+        return {key: self._lowering.variable() for key in keys}
+
+    @cached_property
     def asserted(self) -> list[Tagged]:
         """What this question adds to the program: facts, choices, what nothing reads."""
         index = self.program.variables.index
@@ -60,7 +66,7 @@ class Problem:
                     tagged += self.choice(key, self._lowering)
                 if self.heeds_ignored:
                     tagged += self._unread(key, self._lowering)
-        for key in sorted(self.free & index.keys()):
+        for key in self.left_out:
             tags = frozenset((Tag("free", key),))
             tagged += [(clause, tags) for clause in self._decidable(key, self._lowering)]
         return [*tagged, *((clause, _UNTAGGED) for clause in self._lowering.definitions)]
@@ -151,34 +157,38 @@ class Problem:
                 yield clause, tags
 
     def _decidable(self, key: str, lowering: Lowering) -> Iterable[Clause]:
-        """What a free option may come to: a value, and one that is read; or what it is when it is left out."""
-        variables, program = self.program.variables, self.program
-        var = variables.index[key]
-        unset = variables.domains[var].bit(UNSET)
-        given = Lit(var, variables.full[var] & ~unset)
+        """What a free option may come to: left out, whatever it is then; or given, a value that is read."""
+        variables, program, var = self.program.variables, self.program, self.program.variables.index[key]
+        given, left_out = Lit(self.left_out[key], NO), Lit(self.left_out[key], YES)
         if key in self.choices:
-            for proposal in program.defaults.get(key, ()):
-                yield from lowering.any_of(variables.negate(proposal.when), given)
-            return
-        yield from lowering.clauses(given)
+            for clause, _ in program.support[var]:
+                yield (*clause, given)
+        else:
+            yield (given,)
+        yield from lowering.any_of(left_out, variables.negate(variables.literal(key, (UNSET,))))
         for rule in program.ignored.get(key, ()):
             harmless = variables.literal(key, rule.except_values)
-            yield from lowering.any_of(variables.negate(program.node(rule)), harmless)
+            yield from lowering.any_of(left_out, variables.negate(program.node(rule)), harmless)
 
     def solve(self) -> Answer:
         """The first model. Raises `Unsatisfiable` with the tags of a contradiction, or `Entangled`."""
-        return Answer(self, self.prepare().search(self.program.order, self.preferred, self.budget))
+        return Answer(self, self._search(self.prepare()))
 
     def core(self, *, defaults: bool = True, spent: Collection[Tag] = ()) -> frozenset[Tag] | None:
         """Tags of a contradiction, or None where there is a model."""
         try:
-            self.prepare(defaults=defaults, spent=spent).search(self.program.order, self.preferred, self.budget)
+            self._search(self.prepare(defaults=defaults, spent=spent))
         except Unsatisfiable as error:
             return error.tags  # type: ignore[return-value]
         return None
 
+    def _search(self, state: Propagation) -> list[int]:
+        return state.search([*self.program.order, *self.left_out.values()], self.preferred, self.budget)
+
     def preferred(self, var: int, dom: Sequence[int]) -> Iterable[int]:
-        """The proposals of the default that speaks; for a free option then its menu, `unset` last."""
+        """The proposals of the default that speaks; for a free option then its menu, rather given than left out."""
+        if var >= len(self.program.variables.names):
+            return (NO,)
         key = self.program.variables.names[var]
         speaks = (p.bits for p in self.program.defaults.get(key, ()) if truth(p.when, dom))
         proposed = next(speaks, ())
@@ -239,6 +249,12 @@ class Answer:
         """The force that fires on an option."""
         forces = self.problem.program.forces.get(key, ())
         return next((g for g in forces if truth(g.when, self.dom)), None)
+
+    def changes(self) -> dict[str, Any]:
+        """What the free options came to; `UNSET` for one that is left out."""
+        problem = self.problem
+        given = {k: self.value(k) if self.dom[var] == NO else UNSET for k, var in problem.left_out.items()}
+        return {key: given.get(key, UNSET) for key in sorted(problem.free)}
 
     def unread(self) -> list[tuple[str, Ignored]]:
         """Choices that nothing reads here, with the rule that says so."""

@@ -218,15 +218,12 @@ class _Search:
             return []
 
     def _combine(self, keys: frozenset[str]) -> None:
-        """Try the first combination that the rules allow; then leaving out what the user chose."""
+        """Try the first combination that the rules allow."""
         try:
-            answer = self.freed(keys).solve()
+            changes = self.freed(keys).solve().changes()
         except Unsatisfiable:
             return
-        variables, choices = self.problem.program.variables, self.problem.choices
-        changes = {key: answer.value(key) if key in variables.index else UNSET for key in sorted(keys)}
-        if not self.attempt(changes):
-            self.attempt({key: UNSET if key in choices else value for key, value in changes.items()})
+        self.attempt(changes)
 
 
 def _overrides(changes: Changes) -> Overrides:

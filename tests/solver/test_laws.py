@@ -146,6 +146,21 @@ def test_repairs_are_minimal_and_every_single_change_that_mends_is_among_them(da
                     assert [show(d.value) for d in found.decisions.values()] in offered
 
 
+@SOME
+@given(data=st.data())
+def test_where_choices_could_mend_a_request_there_is_a_repair(data, random_bases, outcome):
+    base = data.draw(random_bases(ignoring=True))
+    base = type(base)(base.options, tuple(r for r in base.rules if plain(r)), base.choices, base.facts)
+    theory = build(base)
+    assume(theory is not None)
+    error = outcome(theory, base.request)
+    assume(isinstance(error, ConflictError) and not error.repairs)
+    menus = {o.key: [*(o.values or range(6)), UNSET] for o in base.options if o.role == "choice"}
+    for values in product(*menus.values()):
+        chosen = {k: Choice(v, "f") for k, v in zip(menus, values, strict=True) if v is not UNSET}
+        assert isinstance(outcome(theory, Request(chosen, base.facts)), ConflictError), chosen
+
+
 def plain(rule):
     """Not a rule that answers a choice with another value: those are switched off while repairs are verified."""
     return not isinstance(rule, Fallback) and getattr(rule, "on_user", "conflict") == "conflict"
