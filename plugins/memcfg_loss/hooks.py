@@ -9,6 +9,7 @@ from memcfg.engine.evidence import Effective
 from memcfg_loss.chunked import ChunkedHead
 from memcfg_loss.full import FullHead
 from memcfg_loss.heads import prove, transform_of
+from memcfg_loss.layer import output_layer
 from memcfg_loss.tokens import DFT, NLL
 
 if TYPE_CHECKING:
@@ -29,15 +30,18 @@ def memcfg_loss(plan: Plan) -> TokenLoss:
 def memcfg_head(plan: Plan, model: torch.nn.Module) -> Head:
     if plan["loss.kernel"] == "full":
         return FullHead()
-    transform = transform_of(model)
+    transform, layer = transform_of(model), output_layer(model)
     prove(model, transform)
-    return ChunkedHead(transform, budget=plan["loss.chunk_mib"] << 20)
+    mib = plan.get("loss.chunk_mib")
+    head = ChunkedHead(transform, None if mib is None else mib << 20, plan.device, plan["loss.kernel"])
+    head.rows(layer.vocabulary, layer.weight.element_size())
+    return head
 
 
 @hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
     kernel = getattr(run.head, "kernel", None)
-    if plan["loss.kernel"] in ("torch", "full"):
+    if plan["loss.kernel"] in ("torch", "triton", "full"):
         found.append(
             Effective("loss.kernel", kernel, f"the model's head is `{type(run.head).__name__}`, {run.head.describe()}")
         )
