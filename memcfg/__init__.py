@@ -17,7 +17,7 @@ from memcfg.errors import (
 )
 from memcfg.plan import Decision, Plan
 from memcfg.registry._markers import hookimpl
-from memcfg.registry.plugin import API, NotYet, Plugin
+from memcfg.registry.plugin import API, Axis, NotYet, Plugin
 from memcfg.solver.expr import ALWAYS, PENDING, UNSET, Bool, Enum, Expr, Fact, Int, Option, Setting, key
 from memcfg.solver.rules import (
     Advise,

@@ -22,6 +22,10 @@ VIEWS: Final = frozenset(
 )  # fmt: skip
 
 
+_FACTORS: Final = {"aten::mm": 2, "aten::addmm": 3, "aten::bmm": 2, "aten::baddbmm": 3}
+"""Arguments that count for the operations of a product; a type or a place for the result may follow."""
+
+
 class Clock:
     """`host` and `device` are seconds since the beginning; the device waits for the host, never the other way round."""
 
@@ -67,7 +71,7 @@ class Clock:
             moved = 2 * _bytes(out)
         if func._overloadpacket not in flop_registry:
             return moved / machine.bandwidth
-        flops = flop_registry[func._overloadpacket](*args, **kwargs, out_val=out)
+        flops = flop_registry[func._overloadpacket](*args[: _FACTORS.get(name, len(args))], out_val=out)
         self.flops += flops
         first = next(tensors(args))
         rate = machine.matmul_float32 if first.dtype == torch.float32 else machine.matmul

@@ -21,6 +21,7 @@ from memcfg.planner.prediction import Prediction
 from memcfg.planner.summary import summarised
 from memcfg.planner.trace import Trace
 from memcfg.planner.tracker import Tracker
+from memcfg.planner.values import tensors
 
 if TYPE_CHECKING:
     from memcfg.batch import Batch
@@ -50,21 +51,22 @@ class Recorded:
 
     def __init__(self, tracker: Tracker, run: Run, batches: list[Batch], began: list[float]) -> None:
         self.trace: Trace = tracker.trace
-        self.host_bytes = tracker.host_peak
+        self.host_bytes = tracker.host.peak
         self.step_began = began
         self.ended = tracker.clock.ms
         self.parameters = sum(p.numel() for p in run.model.parameters())
         self.trained = sum(p.numel() for p in run.model.parameters() if p.requires_grad)
         self.tokens = sum(b.input_ids.numel() for b in batches)
         self.micro_batches = len(batches)
+        self.layers = depth(run.model)
 
 
-def record(plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths) -> Recorded:
-    """Build and take two steps under the tracker."""
+def record(plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths, *, layers: int | None = None) -> Recorded:
+    """Build and take two steps under the tracker; with a model of only so many `layers` where that is given."""
     tracker = Tracker(machine)
     stand_ins = hooks.simulation(plan=plan, stands_in={})
     places = standins.of_torch(machine) | {k: v for k, v in stand_ins.items() if ":" in k}
-    watched: Any = Watched(hooks, tracker)
+    watched: Any = Watched(hooks, tracker, layers)
     with _undisturbed(), standins.in_place(places), tracker:
         tracker.enter(0, "load")
         run = build(plan, watched, device="meta", data=False)
@@ -93,6 +95,9 @@ def _step(run: Run, batches: list[Batch], tracker: Tracker, number: int) -> floa
             tracker.name(parameter.grad, "gradients")
     tracker.enter(number, "optimizer")
     step(run.model, run.optimizer, max_grad_norm=run.plan.get("run.max_grad_norm"))
+    for state in run.optimizer.state.values():
+        for tensor in tensors(list(state.values()) if isinstance(state, dict) else []):
+            tracker.name(tensor, "optimizer")
     return began
 
 
@@ -141,8 +146,8 @@ class Phased:
 class Watched:
     """The hooks of a plan, with the model's load told as a device sees it: weights arrive one after the other."""
 
-    def __init__(self, hooks: Hooks, tracker: Tracker) -> None:
-        self._hooks, self._tracker = hooks, tracker
+    def __init__(self, hooks: Hooks, tracker: Tracker, layers: int | None = None) -> None:
+        self._hooks, self._tracker, self._layers = hooks, tracker, layers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hooks, name)
@@ -154,6 +159,8 @@ class Watched:
         self._tracker.watching = False
         try:
             model = self._hooks.load_model(**arguments)
+            if self._layers is not None:
+                shorten(model, self._layers)
         finally:
             self._tracker.watching = True
         arrive(model, self._tracker)
@@ -167,6 +174,21 @@ def arrive(model: torch.nn.Module, tracker: Tracker) -> None:
     for tensor in (*model._parameters.values(), *model._buffers.values()):
         if tensor is not None:
             tracker.see(tensor, "load")
+
+
+def depth(model: Any) -> int:
+    """How many layers a model repeats."""
+    return int(model.config.get_text_config().num_hidden_layers)
+
+
+def shorten(model: Any, layers: int) -> None:
+    """Keep only the first `layers` of those that a model repeats. Raises `ValueError` where they are not to be found."""
+    whole = depth(model)
+    found = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == whole]
+    if not found:
+        raise ValueError(f"no list of {whole} layers in `{type(model).__name__}`")
+    for repeated in found:
+        del repeated[layers:]
 
 
 @contextmanager

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.planner.simulate import Recorded
 
+EXPANDABLE: Final = "allocator.expandable"
+"""The option that changes how the allocator asks for memory, and nothing about what it is asked for."""
+
 SAMPLES: Final = 240
 """Points of a timeline."""
 
@@ -22,7 +25,7 @@ SHORTEST_PHASE: Final = 0.002
 
 def summarised(plan: Plan, machine: Machine, recorded: Recorded, seconds: float) -> Prediction:
     """The prediction for a recorded run on `machine`."""
-    trace, expandable = recorded.trace, bool(plan.get("allocator.expandable"))
+    trace, expandable = recorded.trace, bool(plan.get(EXPANDABLE))
     found = replay(trace, expandable=expandable) if machine.rounds else requested(trace)
     smallest = smallest_limit(trace, found, expandable=expandable) if machine.rounds else found.allocated
     pieces = _pieces(trace, found)
@@ -31,7 +34,7 @@ def summarised(plan: Plan, machine: Machine, recorded: Recorded, seconds: float)
         kinds[piece.kind] += piece.bytes
     return Prediction(
         allocated_bytes=found.allocated, reserved_bytes=found.reserved, smallest_bytes=smallest,
-        outside_bytes=machine.outside, host_bytes=recorded.host_bytes, step_ms=_step_ms(plan, recorded),
+        outside_bytes=machine.outside, host_bytes=recorded.host_bytes, step_ms=step_ms(plan, recorded),
         phases={phase: found.phases[phase] for phase in PHASES if phase in found.phases},
         kinds={kind: kinds[kind] for kind in KINDS if kinds[kind]}, peak_phase=found.phase, peak=tuple(pieces),
         timeline=timeline(trace, recorded), machine=machine.name, parameters=recorded.parameters,
@@ -49,7 +52,7 @@ def _pieces(trace: Trace, found: Replay) -> list[Piece]:
     return [Piece(*key, bytes=size, count=counts[key]) for key, size in sizes.most_common()]
 
 
-def _step_ms(plan: Plan, recorded: Recorded) -> float:
+def step_ms(plan: Plan, recorded: Recorded) -> float:
     """The last step's time. Micro-batches that were left out take as long as the last one that was run."""
     whole = recorded.ended - recorded.step_began[-1]
     taken = min(recorded.micro_batches, 2)

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memcfg.planner.clock import Clock
 from memcfg.planner.hidden import MATMULS, temporaries
+from memcfg.planner.host import NOTHING, Host
 from memcfg.planner.machine import Machine
 from memcfg.planner.trace import Trace
 from memcfg.planner.values import Values, tensors
@@ -64,7 +65,7 @@ class Tracker(TorchDispatchMode):
         self.machine, self.clock = machine, Clock(machine)
         self.trace, self.values = Trace(), Values()
         self.watching, self.phase = True, "load"
-        self.host_bytes = self.host_peak = 0
+        self.host = Host(self.clock.copy)
         self._alive: dict[int, _Grave] = {}
         self._shapes: dict[Any, Any] = {}
         self._workspaces: set[bool] = set()
@@ -83,7 +84,7 @@ class Tracker(TorchDispatchMode):
 
     def name(self, tensor: Tensor, kind: str) -> None:
         """Say what a tensor's storage is for."""
-        number = self.number(tensor)
+        number = self.number(tensor) if tensor.device.type == "meta" else None
         if number is not None:
             self.trace.births[number - 1].kind = kind
 
@@ -105,18 +106,6 @@ class Tracker(TorchDispatchMode):
         for number in numbers:
             self.trace.died(number, self.clock.ms)
 
-    def to_host(self, size: int, *, waits: bool = True) -> None:
-        """Bytes that were copied to host memory and stay there."""
-        self.host_bytes += size
-        self.host_peak = max(self.host_peak, self.host_bytes)
-        if waits:
-            self.clock.copy(size)
-
-    def from_host(self, size: int, *, waits: bool = True) -> None:
-        self.host_bytes -= size
-        if waits:
-            self.clock.copy(size)
-
     # -------------------------------------------------------------------------------------------- what is seen
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -125,6 +114,9 @@ class Tracker(TorchDispatchMode):
             return func(*args, **kwargs)
         if func in IN_PLACE and _held_by_autograd(func, args):
             func = IN_PLACE[func]
+        out = self.host.answer(func, args, kwargs)
+        if out is not NOTHING:
+            return out
         key, out = self._run(func, args, kwargs)
         new = False
         name = func._schema.name

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from memcfg.solver.expr import Expr, Option
 from memcfg.solver.rules import Rule
@@ -38,6 +39,16 @@ class NotYet:
     because: str
 
 
+@dataclass(frozen=True)
+class Axis:
+    """An option that the planner may vary to make a run fit: `values` of `key`, from the fastest to the one that needs
+    least. `changes` tells, for a value that changes what is learned, how; values without an entry change nothing."""
+
+    key: str
+    values: tuple[Any, ...]
+    changes: Mapping[Any, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
     """A plugin's declaration.
@@ -49,8 +60,8 @@ class Plugin:
     that a plugin which implements no such value is always active. `conf`: Hydra search path (`pkg://...`) of its config
     groups; `None` for first-party plugins, whose groups lie in `conf/`. `groups`: config groups for which the plugin
     answers, `{group: doc line}`. `commands`: sub-commands of `memcfg`, `{name: "module:function"}`; the function takes
-    the remaining arguments and returns an exit code. `not_yet`: what its rules allow but its hooks cannot do yet. `api`:
-    the interface it was written for."""
+    the remaining arguments and returns an exit code. `not_yet`: what its rules allow but its hooks cannot do yet. `axes`:
+    what the planner may vary. `api`: the interface it was written for."""
 
     name: str
     api: int = API
@@ -64,3 +75,4 @@ class Plugin:
     groups: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     not_yet: Sequence[NotYet] = ()
+    axes: Sequence[Axis] = ()

@@ -17,7 +17,7 @@ from memcfg.registry.claims import implemented
 from memcfg.registry.hooks import SELECTORS, Hooks
 from memcfg.registry.installed import Installed, failure
 from memcfg.registry.loader import environment, flag, installed
-from memcfg.registry.plugin import Plugin
+from memcfg.registry.plugin import Axis, Plugin
 from memcfg.solver.expr import UNSET, Option, holds
 from memcfg.solver.request import Request
 from memcfg.solver.resolve import resolve
@@ -111,6 +111,10 @@ class Registry:
     def commands(self) -> dict[str, str]:
         """Sub-commands that plugins add: `{name: "module:function"}`."""
         return {command: target for _, plugin in self._declared() for command, target in plugin.commands.items()}
+
+    def axes(self) -> tuple[Axis, ...]:
+        """What the planner may vary, plugin by plugin in loading order."""
+        return tuple(axis for _, plugin in self._declared() for axis in plugin.axes)
 
     def plan(self, request: Request) -> Plan:
         """Resolve a request. Raises `RequestError`, `ConflictError`, or `PluginError` if what it asks for belongs to a

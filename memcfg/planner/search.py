@@ -1,0 +1,169 @@
+"""Which technique sets fit a budget, fastest first.
+
+    1. every set that the rules allow                                  solver, a millisecond each
+    2. outlines of the plan and of each single change                  short simulations
+    3. estimates for all others: savings add up, slowdowns multiply    arithmetic
+    4. outlines of what may fit, in the order of their time            short simulations, a few dozen
+    5. whole simulations of what is worth proposing                    seconds each, kept for the next time
+
+A rung of the ladder is a set that fits and that no faster one beats in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from memcfg.planner.machine import Machine
+from memcfg.planner.outline import Outline, outline
+from memcfg.planner.predict import predict, refuse_pending
+from memcfg.planner.prediction import MARGIN, Prediction
+from memcfg.planner.sets import Set, Wishes, axes, check, valid_sets
+from memcfg.planner.summary import EXPANDABLE
+
+if TYPE_CHECKING:
+    from memcfg.plan import Plan
+    from memcfg.registry import Registry
+    from memcfg.solver.request import Request
+
+OUTLINES: Final = 24
+"""Sets that are outlined in the order of their estimated time, beyond the single changes."""
+SMALLEST: Final = 5
+"""Sets that are outlined because they may be the smallest."""
+RUNGS: Final = 5
+HOPELESS: Final = 1.3
+"""Estimates this far above the budget are not looked at: they are good to some ten per cent."""
+WORTHWHILE: Final = 0.97
+"""A slower rung needs at most this share of the memory of a faster one."""
+
+Told = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A set that was simulated whole."""
+
+    set: Set
+    prediction: Prediction
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """`rungs` fit, fastest first. `least` is the smallest set found, whether it fits or not. `fastest_ms` is the fastest
+    step of all sets, fitting or not; `asked` what the request alone would need. `offers` are changes of what is learned
+    that were not allowed."""
+
+    budget: int
+    machine: Machine
+    rungs: tuple[Rung, ...]
+    least: Rung
+    asked: Rung
+    fastest_ms: float
+    tried: int
+    valid: int
+    offers: tuple[str, ...] = ()
+
+
+@dataclass
+class Search:
+    """One search. `tell` is called with what goes on."""
+
+    request: Request
+    registry: Registry
+    machine: Machine
+    budget: int
+    wishes: Wishes
+    tell: Told = lambda text: None
+    _outlines: dict[Any, Outline] = field(default_factory=dict)
+
+    def run(self) -> Ladder:
+        """Raises `RequestError` for names that are no axes or facts that are unknown, and what resolving raises."""
+        check(self.wishes, self.registry)
+        base = self.registry.plan(self.request)
+        refuse_pending(base)
+        sets = valid_sets(self.request, base, self.registry, self.wishes) or [Set(base)]
+        self.tell(f"{len(sets)} valid sets")
+        outlined = self._outlined(sets)
+        fitting = [s for s in outlined if self.of(s).needed <= self.budget * (1 + MARGIN)]
+        rungs = self._confirmed(self._undominated(fitting))
+        least = self._whole(min(outlined, key=lambda s: self.of(s).needed))
+        if not rungs and least.prediction.verdict(self.budget) == "fits":
+            rungs = [least]
+        return Ladder(
+            self.budget, self.machine, tuple(rungs), least, self._whole(sets[0]),
+            min(self.of(s).ms for s in outlined), len(self._outlines), len(sets),
+            offers=self._offers(base),
+        )  # fmt: skip
+
+    def of(self, chosen: Set) -> Outline:
+        """The outline of a set; the allocator's own option changes nothing about it."""
+        name = tuple(sorted((k, v) for k, v in chosen.choices.items() if k != EXPANDABLE))
+        if name not in self._outlines:
+            hooks = self.registry.hooks(chosen.plan)
+            self._outlines[name] = outline(chosen.plan, hooks, self.machine)
+            self.tell(f"outlined {len(self._outlines)}")
+        return self._outlines[name]
+
+    def _outlined(self, sets: Sequence[Set]) -> list[Set]:
+        """The sets worth an outline, the plan itself and single changes first."""
+        known = [s for s in sets if len(self._moved(s)) <= 1]
+        for s in known:
+            self.of(s)
+        others = [s for s in sets if len(self._moved(s)) > 1]
+        estimates = {id(s): self._estimate(s, known) for s in others}
+        hopeful = [s for s in others if estimates[id(s)].needed <= self.budget * HOPELESS]
+        hopeful.sort(key=lambda s: (bool(s.changes), estimates[id(s)].ms, len(s.choices)))
+        smallest = sorted(others, key=lambda s: (bool(s.changes), estimates[id(s)].needed))[:SMALLEST]
+        return [*known, *dict.fromkeys([*hopeful[:OUTLINES], *smallest])]
+
+    def _moved(self, chosen: Set) -> list[Any]:
+        """The axes that a set moves: micro-batches are split by two options at once."""
+        return [key for key in chosen.choices if key not in ("run.accumulation", EXPANDABLE)]
+
+    def _estimate(self, chosen: Set, known: Iterable[Set]) -> Outline:
+        """What a set would need if its changes had nothing to do with each other."""
+        singles = [s for s in known if len(self._moved(s)) == 1 and s.choices.items() <= chosen.choices.items()]
+        base = self.of(next(iter(known)))
+        needed, ms = base.needed, base.ms
+        for single in {self._moved(s)[0]: s for s in singles}.values():
+            found = self.of(single)
+            needed, ms = needed + found.needed - base.needed, ms * found.ms / base.ms
+        return Outline(needed, needed, ms)
+
+    def _undominated(self, fitting: Sequence[Set]) -> list[Set]:
+        """Fastest first, without those that are slower and not smaller."""
+        ordered = sorted(fitting, key=lambda s: (bool(s.changes), self.of(s).ms, len(s.choices)))
+        kept: list[Set] = []
+        for candidate in ordered:
+            needed = self.of(candidate).needed
+            if all(needed <= WORTHWHILE * self.of(faster).needed for faster in kept):
+                kept.append(candidate)
+        return kept
+
+    def _confirmed(self, candidates: Sequence[Set]) -> list[Rung]:
+        rungs: list[Rung] = []
+        for candidate in candidates:
+            rung = self._whole(candidate)
+            if rung.prediction.verdict(self.budget) == "fits":
+                rungs.append(rung)
+            if len(rungs) == RUNGS:
+                break
+        return rungs
+
+    def _whole(self, chosen: Set) -> Rung:
+        """The set with its whole simulation."""
+        self.tell(f"simulating {' '.join(chosen.overrides) or 'the request'}")
+        return Rung(chosen, predict(chosen.plan, self.registry, machine=self.machine))
+
+    def _offers(self, base: Plan) -> tuple[str, ...]:
+        """Changes of what is learned that the planner was not allowed to consider."""
+        everything = Wishes(self.wishes.axes, self.wishes.keep, ("all",))
+        places = [p for axis in axes(self.request, base, self.registry, everything) for p in axis if p.changes]
+        from memcfg.planner.sets import named
+
+        found = []
+        for place in places:
+            key, value = next(iter(place.choices.items()))
+            if not named(self.wishes.allow, key):
+                found.append(f"{key}={value}: {place.changes}")
+        return tuple(found)
