@@ -31,10 +31,11 @@ def memcfg_load_model(plan: Plan, device: str) -> PreTrainedModel:
 
 @hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
-    """The dtype that most of the weights have. Techniques may keep some of them in another."""
+    """The dtype that most of the weights have. Techniques may keep some of them in another, or packed as integers."""
     sizes: Counter[torch.dtype] = Counter()
     for parameter in run.model.parameters():
-        sizes[parameter.dtype] += parameter.numel()
+        if parameter.is_floating_point():
+            sizes[parameter.dtype] += parameter.numel()
     most, count = sizes.most_common(1)[0]
     name = str(most).removeprefix("torch.")
     what = f"{count:,} of {sizes.total():,} weights of `{type(causal_model(run.model)).__name__}` are {name}"
