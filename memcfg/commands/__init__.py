@@ -14,13 +14,13 @@ COMMANDS: Final = {
     "train": "compile the request and train (what happens without a command)",
     "resolve": "compile only: print the plan and the reason for every value",
     "run": "train a plan that was resolved before: `run RUN/resolved.yaml`",
+    "check": "build a run and prove its first step, without training",
     "predict": "the peak memory of a run, by simulation: needs no GPU, no weights and no data",
     "plugins": "list what is installed and what each plugin contributes",
 }
 
 LATER: Final = {
     "plan": "which techniques fit a memory budget",
-    "check": "the canaries of a run, without training",
     "lint": "faults in the rules of installed plugins",
     "why-not": "why an option cannot have a value",
     "explain": "how one value was decided",

@@ -69,8 +69,8 @@ def train(plan: Plan, hooks: Hooks, run_dir: str | Path, *, reporter: Reporter |
     begin = time.perf_counter()
     reporter = reporter or Silent()
     folder = Path(run_dir)
-    _refuse(plan)
-    with run_folder(folder), _no_bars():
+    refuse(plan)
+    with run_folder(folder), no_bars():
         set_seed(plan["run.seed"])
         reporter.stage("preparing the data and the model")
         run = build(plan, hooks)
@@ -83,7 +83,7 @@ def train(plan: Plan, hooks: Hooks, run_dir: str | Path, *, reporter: Reporter |
 
 
 @contextmanager
-def _no_bars() -> Iterator[None]:
+def no_bars() -> Iterator[None]:
     """Transformers' own progress bars (a model of two files makes one) off: the reporter says what goes on."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -94,7 +94,7 @@ def _no_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _refuse(plan: Plan) -> None:
+def refuse(plan: Plan) -> None:
     """What cannot be trained, before anything is touched."""
     if plan.assumed:
         names = ", ".join(f"`{name}`" for name in plan.assumed)

@@ -73,6 +73,7 @@ class EngineTrainer(Trainer):
     def __init__(self, run: Run, folder: Path, callbacks: Iterable[Any] = ()) -> None:
         self.run, self.folder = run, folder
         self.meter = Meter()
+        self.step_loss: torch.Tensor | None = None
         self._unread: tuple[int, torch.Tensor] | None = None
         self._use_cache = getattr(getattr(run.model, "config", None), "use_cache", None)
         super().__init__(
@@ -118,6 +119,7 @@ class EngineTrainer(Trainer):
         placed = [batch.to(self.args.device) for batch in inputs]
         result = gradients(model, placed, objective, contexts=self.run.contexts, denominator=count, ranks=self.ranks)
         self._account(inputs, count)
+        self.step_loss = result.loss
         self._watch(result.loss)
         return result.loss
 

@@ -55,7 +55,9 @@ def _reached(run: Any) -> str:
 
 
 def _without_gradient(run: Any) -> int:
-    """Tensors that the optimizer holds and never saw a gradient of. An optimizer without states tells nothing."""
+    """Tensors that the optimizer holds and that got no gradient: seen while gradients are there, or by the states that
+    a step left. Optimizers without states tell nothing afterwards."""
     state = run.optimizer.state
     held = [p for group in run.optimizer.param_groups for p in group["params"]]
-    return sum(not state.get(p) for p in held) if any(state.get(p) for p in held) else 0
+    reached = [p.grad is not None or bool(state.get(p)) for p in held]
+    return reached.count(False) if any(reached) else 0

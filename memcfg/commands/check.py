@@ -1,0 +1,50 @@
+"""`memcfg check`: build a run, prove its first step, and train nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memcfg.commands.arguments import Arguments
+from memcfg.commands.train import calm_openmp, refuse_assumed
+from memcfg.errors import MemcfgError
+from memcfg.report.console import Terminal
+
+
+def main(arguments: Arguments, terminal: Terminal) -> int:
+    """Print what the canaries and the evidence saw. Exit code 0: all is as the plan says."""
+    arguments.refuse_flags("json")
+    try:
+        return _check(arguments, terminal)
+    except MemcfgError as error:
+        if not arguments.has("json"):
+            raise
+        from memcfg.report import jsonform
+
+        terminal.show(jsonform.text(jsonform.failure(error)))
+        return error.exit_code
+
+
+def _check(arguments: Arguments, terminal: Terminal) -> int:
+    from memcfg.compose import resolve
+    from memcfg.compose.request import installed
+    from memcfg.report import jsonform
+    from memcfg.report.checked import checked_text
+    from memcfg.report.progress import TrainingTalk
+
+    registry = installed()
+    plan = resolve(arguments.rest, registry=registry, config_dir=arguments.config_dir)
+    refuse_assumed(plan)
+    hooks = registry.hooks(plan)
+    calm_openmp(plan.device)
+    from memcfg.engine.checking import check
+
+    found = check(plan, hooks, reporter=TrainingTalk(terminal))
+    terminal.show(jsonform.text(as_json(found)) if arguments.has("json") else checked_text(found))
+    return 0
+
+
+def as_json(found: Any) -> dict[str, Any]:
+    """What was seen, as plain data."""
+    from dataclasses import asdict
+
+    return {"ok": True, **asdict(found)}
