@@ -57,8 +57,9 @@ def memcfg_export(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 
 
 @exclusive("data.source")
-def memcfg_load_dataset(plan: Plan, split: str) -> datasets.Dataset | datasets.IterableDataset | None:
-    """The raw rows of `split` ("train" or "eval"); None where the source has no evaluation rows. Raises `DataError`."""
+def memcfg_load_dataset(plan: Plan, split: str, ledger: Ledger) -> datasets.Dataset | datasets.IterableDataset | None:
+    """The raw rows of `split` ("train" or "eval"); None where the source has no evaluation rows. Rows that could not be
+    read go into the ledger. Evaluation rows are never a stream. Raises `DataError`."""
 
 
 @chain("dataset")
