@@ -81,7 +81,7 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
 
 def _rows(plan: Plan, hooks: Hooks, tokenizer: Any, split: str, ledger: Ledger) -> Any:
     """The prepared rows of one split; None where the source has no held-out rows."""
-    raw = hooks.load_dataset(plan=plan, split=split)
+    raw = hooks.load_dataset(plan=plan, split=split, ledger=ledger)
     if raw is None and split == "eval":
         return None
     if raw is None:
