@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from memcfg import ragged
+from memcfg import arrowfile, ragged
 from memcfg.batch import IGNORE
 from memcfg.errors import DataError, Problem
 
@@ -53,6 +54,17 @@ def drop_without_targets(dataset: Any, ledger: Ledger, *, split: str, fix: str |
     return dataset.select(np.flatnonzero(keep))
 
 
+def table_with_targets(table: pa.Table, ledger: Ledger) -> pa.Table:
+    """Those rows of a piece of a stream that have a target, the others counted as dropped."""
+    keep = targets(table) > 0
+    if keep.all():
+        return table
+    lost = int(lengths(table)[~keep].sum())
+    ledger.drop(NO_TARGET, rows=int((~keep).sum()), tokens=lost)
+    ledger.add(tokens_kept=-lost)
+    return table.filter(pa.array(keep))
+
+
 def with_targets(dataset: Any, *, split: str, fix: str | None = None) -> npt.NDArray[np.bool_]:
     """Which rows have a target: bool [N]. Raises `DataError` where none has; `fix` is what the user could write."""
     keep = targets(dataset) > 0
@@ -63,18 +75,28 @@ def with_targets(dataset: Any, *, split: str, fix: str | None = None) -> npt.NDA
 
 def mapped(
     dataset: datasets.Dataset, function: Callable[[Any], Any], *, depends_on: Any, features: datasets.Features,
-    desc: str, form: str | None = None,
+    desc: str, form: str | None = None, workers: int | None = None,
 ) -> datasets.Dataset:  # fmt: skip
     """`function` over batches of rows, given in the format `form` ("arrow": tables); its columns replace all others.
 
-    The result is cached by the data set and `depends_on`: everything, code version included, that it depends on."""
+    The result is kept in the cache folder by the data set and `depends_on`: everything, code version included, that it
+    depends on. Of several processes that want it one makes it. `workers`: how many processes share the making."""
     from datasets.fingerprint import Hasher
 
-    with _bars(len(dataset) >= QUIET):
-        return dataset.with_format(form).map(
-            function, batched=True, remove_columns=dataset.column_names, features=features, desc=desc,
-            new_fingerprint=str(Hasher.hash([dataset._fingerprint, depends_on])),
-        ).with_format(None)  # fmt: skip
+    fingerprint = str(Hasher.hash([dataset._fingerprint, depends_on]))
+    many = len(dataset) >= QUIET
+
+    def made(path: Path | None) -> datasets.Dataset:
+        with _bars(many):
+            return dataset.with_format(form).map(
+                function, batched=True, remove_columns=dataset.column_names, features=features, desc=desc,
+                new_fingerprint=fingerprint, num_proc=workers if many else None,
+                cache_file_name=None if path is None else str(path), keep_in_memory=path is None,
+            ).with_format(None)  # fmt: skip
+
+    if not dataset.cache_files:
+        return made(None)
+    return arrowfile.kept(arrowfile.folder() / f"rows-{fingerprint}.arrow", made)
 
 
 @contextmanager

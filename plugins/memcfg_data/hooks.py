@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import datasets
 import numpy as np
@@ -15,29 +16,41 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from memcfg import DataError, Plan, Problem, arrowfile, hookimpl
-from memcfg_data import cache, holdout, jsonl, stdlib
+from memcfg_data import columnar, files, forms, held, holdout, hub, jsonl, stdlib, stream, table
+
+if TYPE_CHECKING:
+    from memcfg.engine.ledger import Ledger
 
 log = logging.getLogger("memcfg.data")
 
 PAIR = pa.schema([("name", pa.string()), ("prompt", pa.string()), ("completion", pa.string())])
 FEWEST_PAIRS = 200
 """A library that yields fewer pairs than this is not really there."""
+FORMATS = {"jsonl": jsonl, "parquet": columnar}
 
 
 @hookimpl
-def memcfg_load_dataset(plan: Plan, split: str) -> datasets.Dataset | None:
-    """The rows of `split`, or None where there are no evaluation rows. Raises `DataError`."""
-    rows = _stdlib(plan, split) if plan["data.source"] == "stdlib" else _jsonl(plan, split)
+def memcfg_load_dataset(plan: Plan, split: str, ledger: Ledger) -> datasets.Dataset | datasets.IterableDataset | None:
+    """The rows of `split`, or None where there are no evaluation rows. Raises `DataError`.
+
+    Under `data.streaming` training rows are a stream; evaluation rows, which are read again and again, never are."""
+    rows = SOURCES[plan["data.source"]](plan, split, ledger)
     limit = plan.get("data.limit")
-    if rows is None or split == "eval" or limit is None or limit >= len(rows):
+    if rows is None or split == "eval" or limit is None:
         return rows
-    return rows.select(range(limit))
+    if isinstance(rows, datasets.IterableDataset):
+        return rows.take(limit)
+    return rows if limit >= len(rows) else rows.select(range(limit))
 
 
-def _stdlib(plan: Plan, part: str) -> datasets.Dataset | None:
+# -------------------------------------------------------------------------------------------- the standard library
+
+
+def _stdlib(plan: Plan, part: str, ledger: Ledger) -> datasets.Dataset | datasets.IterableDataset | None:
     rows = stdlib_rows()
     wanted = min(plan.get("data.eval_rows") or 0, len(rows) // 8)
-    return _part(rows.select_columns(["prompt", "completion"]), rows["name"][:], wanted, part)
+    chosen = _part(rows.select_columns(["prompt", "completion"]), rows["name"][:], wanted, part)
+    return chosen.to_iterable_dataset() if _streams(plan, part) and chosen is not None else chosen
 
 
 def stdlib_rows() -> datasets.Dataset:
@@ -45,12 +58,13 @@ def stdlib_rows() -> datasets.Dataset:
     folder = stdlib.root()
     place = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
     version = ".".join(map(str, sys.version_info[:3]))
-    path = cache.entry(f"stdlib-{version}-{place}-v{stdlib.VERSION}")
-    if (cached := arrowfile.cached(path)) is not None:
-        return cached
-    found = stdlib.ordered(_read(folder))
-    if len(found) >= FEWEST_PAIRS:
-        return arrowfile.made(path, PAIR, lambda: [_pairs(found)])
+    path = arrowfile.folder() / f"stdlib-{version}-{place}-v{stdlib.VERSION}.arrow"
+    with arrowfile.locked(path):
+        if (cached := arrowfile.cached(path, fingerprint=path.stem)) is not None:
+            return cached
+        found = stdlib.ordered(_read(folder))
+        if len(found) >= FEWEST_PAIRS:
+            return arrowfile.made(path, PAIR, lambda: [_pairs(found)], fingerprint=path.stem)
     shipped = _shipped()
     log.warning(
         "the standard library's source cannot be read in %s: training on the %d pairs shipped with memcfg instead",
@@ -73,7 +87,7 @@ def _pairs(found: list[stdlib.Pair]) -> pa.RecordBatch:
 
 
 def _shipped() -> list[stdlib.Pair]:
-    reader = jsonl.Reader(Path(str(resources.files("memcfg_data") / "assets" / "fallback.jsonl")), jsonl.FORMS[1])
+    reader = jsonl.Reader(Path(str(resources.files("memcfg_data") / "assets" / "fallback.jsonl")))
     return [
         stdlib.Pair(row["prompt"], row["prompt"] + "\n\n", row["completion"])
         for batch in reader.batches()
@@ -81,33 +95,79 @@ def _shipped() -> list[stdlib.Pair]:
     ]
 
 
-def _jsonl(plan: Plan, part: str) -> datasets.Dataset | None:
-    wanted = plan.get("data.eval_rows") or 0
+# ---------------------------------------------------------------------------------------------------- files and hub
+
+
+def _files(plan: Plan, part: str, ledger: Ledger) -> datasets.Dataset | datasets.IterableDataset | None:
+    """Files of rows: those of `data.eval_path`, or some of `data.path` held out, or all of them."""
     if part == "eval" and plan.get("data.eval_path") is not None:
-        return jsonl_rows(plan["data.eval_path"], "data.eval_path")
-    if part == "eval" and not wanted:
+        return _counted(file_rows(plan, plan["data.eval_path"], "data.eval_path"), ledger)
+    if part == "eval" and not plan.get("data.eval_rows"):
         return None
     if plan.get("data.path") is None:
         raise DataError(Problem("no file was named", "data.path", fix="data.path=FILE"))
-    rows = jsonl_rows(plan["data.path"], "data.path")
+    if _streams(plan, part):
+        source = plan["data.source"]
+        return stream.rows_of(files.found(plan["data.path"], "data.path", source), _maker(plan), ledger)
+    found = file_rows(plan, plan["data.path"], "data.path")
+    return _divided(plan, _counted(found, ledger, part), part)
+
+
+def file_rows(plan: Plan, name: str, option: str) -> held.Held:
+    """All rows of the files that `name` means."""
+    source = plan["data.source"]
+    about = (FORMATS[source].VERSION, plan.get("data.on_error"), plan.get("data.columns"))
+    return held.rows_of(files.found(name, option, source), _maker(plan), source, *about)
+
+
+def _maker(plan: Plan) -> held.Make:
+    """What makes the reader of one file."""
+    reader, skip, only = (
+        FORMATS[plan["data.source"]].Reader,
+        plan.get("data.on_error") == "skip",
+        plan.get("data.columns"),
+    )
+    return lambda path, columns: reader(path, columns, only=only, skip=skip)
+
+
+def _hub(plan: Plan, part: str, ledger: Ledger) -> datasets.Dataset | datasets.IterableDataset | None:
+    """A data set of the hub: the split that is named, or rows of the training split held out."""
+    named = plan.get("data.eval_split")
+    if part == "eval" and named is None and not plan.get("data.eval_rows"):
+        return None
+    streams = _streams(plan, part)
+    rows = hub.load(plan, named if part == "eval" and named else plan["data.split"], stream=streams)
+    if streams:
+        return hub.formed(rows, plan)
+    found = _counted(hub.held_rows(rows, plan), ledger, part)
+    return found if named is not None else _divided(plan, found, part)
+
+
+def _streams(plan: Plan, part: str) -> bool:
+    return part == "train" and bool(plan.get("data.streaming"))
+
+
+def _counted(found: held.Held, ledger: Ledger, part: str = "train") -> datasets.Dataset:
+    """The rows; those that could not be read are counted, once for all parts of one file."""
+    if found.skipped and part == "train":
+        log.warning("%d rows were left out because they could not be read; the first: %s", found.skipped, found.fault)
+        ledger.add(rows_in=found.skipped)
+        ledger.drop(held.UNREADABLE, rows=found.skipped, tokens=0)
+    return found.rows
+
+
+def _divided(plan: Plan, rows: datasets.Dataset, part: str) -> datasets.Dataset | None:
+    """The rows of one part, where some are held out."""
+    wanted = plan.get("data.eval_rows") or 0
     if wanted >= len(rows):
         raise DataError(Problem(f"{wanted} evaluation rows of {len(rows)} leave none to train on", "data.eval_rows"))
-    if not wanted:
-        return rows
-    return _part(rows, ["\0".join(row.values()) for row in rows], wanted, part)
+    return _part(rows, _names(rows), wanted, part) if wanted else rows
 
 
-def jsonl_rows(name: str, option: str) -> datasets.Dataset:
-    """All rows of a file, from the cache while the file does not change."""
-    path = Path(name).expanduser()
-    jsonl.check(path, option)
-    state = path.stat()
-    identity = f"{path.resolve()} {state.st_size} {state.st_mtime_ns} {state.st_ino} v{jsonl.VERSION}"
-    entry = cache.entry(f"jsonl-{hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()}")
-    if (cached := arrowfile.cached(entry)) is not None:
-        return cached
-    schema = jsonl.Reader(path).schema()
-    return arrowfile.made(entry, schema, lambda: jsonl.Reader(path, tuple(schema.names)).batches())
+def _names(rows: datasets.Dataset) -> list[str]:
+    """What each row is about: everything in its form."""
+    main = rows.select_columns([name for name in rows.column_names if name in forms.MAIN])
+    return ["\0".join(v if isinstance(v, str) else table.dumped(v) for v in row.values()) for row in main]
 
 
 def _part(rows: datasets.Dataset, names: list[str], wanted: int, part: str) -> datasets.Dataset | None:
@@ -115,3 +175,6 @@ def _part(rows: datasets.Dataset, names: list[str], wanted: int, part: str) -> d
     if part == "eval":
         return rows.select(np.flatnonzero(chosen)) if chosen.any() else None
     return rows.select(np.flatnonzero(~chosen)) if chosen.any() else rows
+
+
+SOURCES: dict[str, Any] = {"stdlib": _stdlib, "jsonl": _files, "parquet": _files, "hub": _hub}

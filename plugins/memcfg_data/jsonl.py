@@ -1,4 +1,4 @@
-"""JSON Lines: one object a line, with `text` or with `prompt` and `completion`.
+"""JSON Lines: one object a line, in one of the forms of `memcfg_data.forms`.
 
 Lines are parsed by Python's own `json`, never by a reader that guesses types: digits and dates stay text, and strings
 arrive as they were written. Every fault is reported with the number of the line that has it.
@@ -6,10 +6,9 @@ arrive as they were written. Every fault is reported with the number of the line
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,71 +16,120 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from memcfg import DataError, Problem
+from memcfg_data import forms, table
+from memcfg_data.forms import Columns
 
-VERSION = 1
+VERSION = 2
 """Part of the cache's name: raise it whenever reading changes."""
 
-FORMS = (("text",), ("prompt", "completion"))
+HALF = "holds half of a surrogate pair, which is no text"
 BATCH = 10_000
 """Rows in one Arrow record batch."""
 
 
-def check(path: Path, option: str) -> None:
-    """Raise `DataError` unless `path` is a file with something in it."""
-    if path.is_dir():
-        inside = tuple(sorted(str(p) for p in path.glob("*.jsonl"))[:3])
-        raise DataError(
-            Problem(f"`{path}` is a folder, not a file", option, nearest=tuple(f"{option}={p}" for p in inside))
-        )
-    if not path.exists():
-        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = tuple(str(path.with_name(n)) for n in difflib.get_close_matches(path.name, names, n=2))
-        raise DataError(Problem(f"no such file: `{path}` (in `{Path.cwd()}`)", option, nearest=near))
-    if path.stat().st_size == 0:
-        raise DataError(Problem(f"`{path}` is empty", option))
-
-
 @dataclass
 class Reader:
-    """Reads one file. `form`: the columns to read, found by `schema` where not given. `rows`: how many were read, `filled`:
-    how many of them are not empty. `nulls`: for each column the lines that have null there."""
+    """Reads one file. `columns`: what to read, found by `find_columns` where not given; `only`: no other columns than
+    these are looked at. With `skip` bad lines are counted in `skipped` and left out. `rows`: how many were read, `filled`:
+    how many of them are not empty. `nulls`: for each column the lines that have null there. `first_fault`: the first bad
+    line's."""
 
     path: Path
-    form: tuple[str, ...] = ()
+    columns: Columns = field(default_factory=dict)
+    only: Sequence[str] | None = None
+    skip: bool = False
     rows: int = 0
     filled: int = 0
+    skipped: int = 0
     nulls: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    first_fault: Problem | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches of string columns. Raises `DataError` at the first bad line, or at the end for the file."""
+        """Record batches. Raises `DataError` at the first bad line, or at the end for the file."""
+        waiting: list[tuple[int, dict[str, Any]]] = []
+        for numbered in self._numbered(whole_text=False):
+            waiting.append(numbered)
+            if len(waiting) == BATCH:
+                yield self._batch(waiting)
+                waiting = []
+        if waiting:
+            yield self._batch(waiting)
+        self.finish()
+
+    def numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Rows with the numbers of their lines. A row with a null is noted and left out: `finish` reports it."""
+        return self._numbered(whole_text=True)
+
+    def _numbered(self, *, whole_text: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+        """`whole_text`: look for half surrogate pairs in each row; a batch finds them more cheaply in all."""
+        if not self.columns:
+            self.columns = self.find_columns()
         try:
             with self.path.open("rb") as file:
-                yield from self._batches(file)
+                for number, line in _lines(file):
+                    if (row := self._row(number, line, whole_text)) is not None:
+                        yield number, row
         except OSError as error:
             raise DataError(Problem(f"cannot be read: {error.strerror or error}", str(self.path))) from error
-        self._finish()
 
-    def schema(self) -> pa.Schema:
-        """The columns, found by looking at the first row."""
+    def find_columns(self, *, whole: bool = True) -> Columns:
+        """The columns, found by looking at the first row (with `skip`: the first that can be read). Of what only some
+        conversations have, such as tools, `whole` looks for the first in all lines; without it there is always a column."""
         with self.path.open("rb") as file:
             for number, line in _lines(file):
-                self._form(number, self._object(number, line))
-                return pa.schema([(name, pa.string()) for name in self.form])
+                try:
+                    columns = self._form(number, self._object(number, line))
+                except DataError as error:
+                    if not self.skip:
+                        raise
+                    self.first_fault = self.first_fault or error.problems[0]
+                    continue
+                return columns | self._later(columns, file if whole else None)
+        if self.first_fault is not None:
+            raise self._nothing_read()
         raise DataError(Problem("holds no rows, only blank lines", str(self.path)))
 
-    def _batches(self, file: BinaryIO) -> Iterator[pa.RecordBatch]:
-        columns: list[list[str]] = [[] for _ in self.form]
-        for number, line in _lines(file):
-            values = self._values(number, self._object(number, line))
-            self.rows += 1
-            self.filled += values is not None and all(v.strip() for v in values)
-            for column, value in zip(columns, values or (), strict=False):
-                column.append(value)
-            if len(columns[0]) == BATCH:
-                yield self._batch(number, columns)
-                columns = [[] for _ in self.form]
-        if columns[0]:
-            yield self._batch(number, columns)
+    def _later(self, columns: Columns, lines: BinaryIO | None) -> dict[str, str]:
+        """Columns of conversations that the first row has not."""
+        missing = {f'"{name}"'.encode(): name for name in forms.LATER if name not in columns}
+        if "turns" not in columns.values() or not missing:
+            return {}
+        if lines is None:
+            return dict.fromkeys(missing.values(), "json")
+        found = {name for line in lines for text, name in missing.items() if text in line}
+        return {name: "json" for name in forms.LATER if name in found and (self.only is None or name in self.only)}
+
+    def finish(self) -> None:
+        """Raise `DataError` for what only the whole file shows: nulls, or no text at all."""
+        for name, lines in self.nulls.items():
+            if lines and len(lines) == self.rows:
+                raise DataError(Problem(f"`{name}` is null in every row", str(self.path)))
+            if lines and not self.skip:
+                text = f"`{name}` is null in {len(lines)} of {self.rows} rows, first on line {lines[0]}"
+                fix = "remove those rows, write their text, or leave them out with `data.on_error=skip`"
+                raise DataError(Problem(text, str(self.path), fix=fix))
+        if self.skipped == self.rows:
+            raise self._nothing_read()
+        if not self.filled:
+            names = " or ".join(f"`{name}`" for name in self._main())
+            raise DataError(Problem(f"all {self.rows} rows are empty: no row has any {names}", str(self.path)))
+
+    def _row(self, number: int, line: bytes, whole_text: bool) -> dict[str, Any] | None:
+        self.rows += 1
+        try:
+            row = self._checked(number, self._object(number, line))
+            if whole_text and row is not None and not table.encodable(row):
+                raise self._fault(number, HALF)
+        except DataError as error:
+            if not self.skip:
+                raise
+            self.first_fault = self.first_fault or error.problems[0]
+            row = None
+        if row is None:
+            self.skipped += self.skip
+        else:
+            self.filled += all(forms.filled(row[name]) for name in self._main())
+        return row
 
     def _object(self, number: int, line: bytes) -> dict[str, Any]:
         try:
@@ -92,50 +140,58 @@ class Reader:
             raise self._fault(number, f"is not JSON: {_reason(error)}") from error
         if not isinstance(row, dict):
             hint = "; a JSON array must be rewritten with one object a line" if isinstance(row, list) else ""
-            raise self._fault(number, f"is {_kind(row)}, not an object{hint}")
-        return row
+            raise self._fault(number, f"is {forms.described(row)}, not an object{hint}")
+        return row if self.only is None else {name: row[name] for name in self.only if name in row}
 
-    def _form(self, number: int, row: dict[str, Any]) -> None:
-        there = [form for form in FORMS if any(name in row for name in form)]
-        if len(there) > 1:
-            raise self._fault(number, "has both `text` and `prompt`/`completion`: a file has one form or the other")
-        if not there:
-            raise self._fault(number, f"has neither `text` nor `prompt` and `completion`; its columns: {_names(row)}")
-        self.form = there[0]
-
-    def _values(self, number: int, row: dict[str, Any]) -> list[str] | None:
-        """The row's strings in the order of the form; None for a row with a null, which is reported at the end."""
-        if any(name in row for form in FORMS if form != self.form for name in form):
-            raise self._fault(number, "has both `text` and `prompt`/`completion`: a file has one form or the other")
-        for name in self.form:
-            if name not in row:
-                raise self._fault(number, f"has no `{name}`; its columns: {_names(row)}")
-            if row[name] is None:
-                self.nulls[name].append(number)
-            elif not isinstance(row[name], str):
-                raise self._fault(number, f"`{name}` is {_kind(row[name])}, not a string")
-        values = [row[name] for name in self.form]
-        return None if None in values else values
-
-    def _batch(self, number: int, columns: list[list[str]]) -> pa.RecordBatch:
+    def _form(self, number: int, row: dict[str, Any]) -> dict[str, str]:
         try:
-            return pa.RecordBatch.from_arrays([pa.array(c, pa.string()) for c in columns], list(self.form))
-        except UnicodeEncodeError as error:
-            first = number - len(columns[0]) + 1
-            raise DataError(
-                Problem(f"a string between lines {first} and {number} holds half of a surrogate pair", str(self.path))
-            ) from error
+            return forms.columns_of(row)
+        except forms.FormError as error:
+            raise self._fault(number, str(error)) from error
 
-    def _finish(self) -> None:
-        for name, lines in self.nulls.items():
-            if lines and len(lines) == self.rows:
-                raise DataError(Problem(f"`{name}` is null in every row", str(self.path)))
-            if lines:
-                text = f"`{name}` is null in {len(lines)} of {self.rows} rows, first on line {lines[0]}"
-                raise DataError(Problem(text, str(self.path), fix="remove those rows, or write their text"))
-        if not self.filled:
-            names = " or ".join(f"`{name}`" for name in self.form)
-            raise DataError(Problem(f"all {self.rows} rows are empty: no row has any {names}", str(self.path)))
+    def _checked(self, number: int, row: dict[str, Any]) -> dict[str, Any] | None:
+        """The row's values; None for a row with a null in a column of its form."""
+        main = self._main()
+        if stray := [name for name in forms.MAIN if name in row and name not in main]:
+            names = forms.listed((*main, *stray))
+            raise self._fault(number, f"has {names} together: a file has one form")
+        late = (*forms.BESIDE.get(tuple(main), {}), *(forms.LATER if "turns" in self.columns.values() else ()))
+        if later := [n for n in late if row.get(n) is not None and n not in self.columns]:
+            raise self._fault(number, f"has {forms.listed(later)}, which the first row of all has not")
+        found = {name: self._value(number, row, name) for name in self.columns}
+        return None if any(found[name] is None for name in main) else found
+
+    def _value(self, number: int, row: dict[str, Any], name: str) -> Any:
+        main = name in forms.MAIN
+        if name not in row and main:
+            raise self._fault(number, f"has no `{name}`; its columns: {forms.listed(row)}")
+        value = row.get(name)
+        if value is None:
+            if main:
+                self.nulls[name].append(number)
+        elif (wrong := forms.fault(self.columns, name, value)) is not None:
+            raise self._fault(number, f"`{name}` {wrong}" if wrong.startswith("is ") else f"`{name}`: {wrong}")
+        return value
+
+    def _batch(self, waiting: list[tuple[int, dict[str, Any]]]) -> pa.RecordBatch:
+        try:
+            return table.batch([row for _, row in waiting], self.columns)
+        except UnicodeEncodeError as error:
+            kept = [(number, row) for number, row in waiting if table.encodable(row)]
+            number = next(number for number, row in waiting if not table.encodable(row))
+            fault = self._fault(number, HALF)
+            if not self.skip:
+                raise fault from error
+            self.first_fault = self.first_fault or fault.problems[0]
+            self.skipped += len(waiting) - len(kept)
+            return table.batch([row for _, row in kept], self.columns)
+
+    def _main(self) -> list[str]:
+        return [name for name in self.columns if name in forms.MAIN]
+
+    def _nothing_read(self) -> DataError:
+        first = "" if self.first_fault is None else f"; the first: {self.first_fault.text}"
+        return DataError(Problem(f"none of its rows can be used{first}", str(self.path)))
 
     def _fault(self, number: int, text: str) -> DataError:
         return DataError(Problem(f"line {number} {text}", str(self.path)))
@@ -154,12 +210,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg[0].lower()}{error.msg[1:]} at column {error.colno}"
     return str(error)
-
-
-def _names(row: dict[str, Any]) -> str:
-    return ", ".join(f"`{name}`" for name in row) or "none"
-
-
-def _kind(value: Any) -> str:
-    kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
-    return "null" if value is None else kinds[type(value)]

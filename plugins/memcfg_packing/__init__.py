@@ -24,7 +24,7 @@ trainer = key("trainer.name")
 padding_free = key("padding_free.enabled")
 best_fit = strategy.isin("bfd", "bfd_split")
 on = strategy.isin("bfd", "bfd_split", "wrapped")
-held_rows = key("data.source").isin("stdlib", "jsonl")
+held_rows = key("data.source").isin("stdlib", "jsonl", "parquet", "hub") & key("data.streaming").off
 
 plugin = Plugin(
     name="packing",

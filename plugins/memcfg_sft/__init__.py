@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, NotYet, Plugin, Setting, key, only_when
+from memcfg import Bool, Default, Plugin, Setting, key, only_when
 
 trainer = key("trainer.name")
 completion_only = Setting(
@@ -39,5 +39,4 @@ plugin = Plugin(
     groups={"trainer": "what is trained, on which objective"},
     hooks="memcfg_sft.hooks",
     active=trainer == "sft",
-    not_yet=[NotYet(assistant_only.on, "conversations are not read yet")],
 )  # fmt: skip

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import datasets
+import pyarrow as pa
 import torch
 
 from memcfg import DataError, Plan, Problem, hookimpl, rows
 from memcfg.batch import Documents
+from memcfg.conversations import use_template
 from memcfg.engine.evidence import Effective
 from memcfg_sft.objective import SupervisedTokens
-from memcfg_sft.tokens import log, tokenise
+from memcfg_sft.tokens import FEATURES, Learned, log, maker, nested, tokenise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,18 +24,23 @@ if TYPE_CHECKING:
 
 EMPTY = "no text"
 """The ledger's reason for rows whose text or completion is empty."""
+AT_A_TIME = 64
+"""Rows of a stream that are tokenised at a time."""
 
 
 @hookimpl(produces="tokens")
 def memcfg_prepare_dataset(
-    plan: Plan, dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger, split: str
-) -> datasets.Dataset:
+    plan: Plan, dataset: datasets.Dataset | datasets.IterableDataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger,
+    split: str,
+) -> datasets.Dataset | datasets.IterableDataset:  # fmt: skip
     """Rows of `input_ids` and `labels` that have at least one target; all that was read is counted."""
-    if not isinstance(dataset, datasets.Dataset):
-        raise DataError(Problem(f"streaming rows ({type(dataset).__name__}) cannot be tokenised yet", "data.source"))
     if tokenizer.eos_token_id is None:
         log.warning("the tokenizer has no end-of-text token: the model will not learn where a document ends")
-    tokens = tokenise(dataset, tokenizer, plan.get("sft.completion_only"))
+    use_template(tokenizer, plan.get("data.chat_template"))
+    learned = Learned(plan.get("sft.completion_only"), bool(plan.get("sft.assistant_only")))
+    if isinstance(dataset, datasets.IterableDataset):
+        return streamed(dataset, tokenizer, learned, ledger, min(AT_A_TIME, plan.get("packing.buffer") or AT_A_TIME))
+    tokens = tokenise(dataset, tokenizer, learned, plan.get("data.num_proc"))
     if not len(tokens):
         raise DataError(Problem(f"all {len(dataset)} {split} rows are empty"))
     count = int(rows.lengths(tokens).sum())
@@ -42,6 +49,27 @@ def memcfg_prepare_dataset(
     )
     ledger.drop(EMPTY, rows=len(dataset) - len(tokens), tokens=0)
     return rows.drop_without_targets(tokens, ledger, split=split, fix="every label is masked: look at the labels")
+
+
+def streamed(
+    dataset: datasets.IterableDataset, tokenizer: PreTrainedTokenizerBase, learned: Learned, ledger: Ledger, size: int
+) -> datasets.IterableDataset:
+    """The same of rows that come one after another, `size` of them tokenised at a time; counted as they come."""
+    first = next(iter(dataset), None)
+    if first is None:
+        raise DataError(Problem("the stream has no rows"))
+    structs = [name for name, feature in (dataset.features or {}).items() if nested(feature)]
+    make = maker(list(first), tokenizer, learned, structs)
+
+    def tokens(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        made = pa.table(make(batch), schema=FEATURES.arrow_schema)
+        targets, count = rows.targets(made), int(rows.lengths(made).sum())
+        read = len(next(iter(batch.values())))
+        ledger.add(rows_in=read, tokens_in=count, tokens_kept=count, tokens_supervised=int(targets.sum()))
+        ledger.drop(EMPTY, rows=read - len(made), tokens=0)
+        return rows.table_with_targets(made, ledger).to_pydict()
+
+    return dataset.map(tokens, batched=True, batch_size=size, remove_columns=list(first))
 
 
 @hookimpl

@@ -22,7 +22,6 @@ REFUSED = {
     "peft": ["peft.method=adalora"],
     "reward": ["trainer.name=reward"],
     "rloo": ["trainer.name=rloo"],
-    "sft": ["sft.assistant_only=true"],
     "vision": ["vision.data=true"],
     "vllm": ["generation.backend=vllm"],
 }

@@ -161,7 +161,7 @@ class FakeHooks:
     def do_load_tokenizer(self, plan: Plan) -> Any:
         return tokenizer()
 
-    def do_load_dataset(self, plan: Plan, split: str) -> Any:
+    def do_load_dataset(self, plan: Plan, split: str, ledger: Ledger) -> Any:
         return self.data[split]
 
     def do_prepare_dataset(self, plan: Plan, dataset: Any, tokenizer: Any, ledger: Ledger, split: str) -> Any:

@@ -153,9 +153,9 @@ def test_unusable_data_is_found_before_the_model_is_loaded(
     bench: Any, tmp_path: Path, train_rows: str, text: str
 ) -> None:
     rows = {"none": None, "empty": bench.rows(()), "stream": iter([])}[train_rows]
-    hooks = bench.Hooks(held_out=bench.rows(), load_dataset=lambda plan, split: rows if split == "train" else None)
+    hooks = bench.Hooks(held_out=bench.rows(), load_dataset=lambda split, **_: rows if split == "train" else None)
     if train_rows != "none":
-        hooks = bench.Hooks(load_dataset=lambda plan, split: rows, prepare_dataset=lambda dataset, **_: dataset)
+        hooks = bench.Hooks(load_dataset=lambda split, **_: rows, prepare_dataset=lambda dataset, **_: dataset)
     with pytest.raises(DataError, match=text):
         train(bench.plan(), hooks, tmp_path / "run")
     assert "load_model" not in hooks.calls
@@ -336,7 +336,7 @@ def test_a_folder_that_holds_a_run_is_not_written_over(bench: Any, tmp_path: Pat
 def test_a_folder_that_was_there_stays_when_a_run_fails(bench: Any, tmp_path: Path) -> None:
     (tmp_path / "resolved.yaml").write_text("plan")
     with pytest.raises(DataError):
-        train(bench.plan(), bench.Hooks(load_dataset=lambda plan, split: None), tmp_path)
+        train(bench.plan(), bench.Hooks(load_dataset=lambda split, **_: None), tmp_path)
     assert contents(tmp_path) == ["resolved.yaml"]
 
 

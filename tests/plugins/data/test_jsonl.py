@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memcfg_data import cache, hooks, jsonl
+from memcfg_data import hooks, jsonl
 
-from memcfg import DataError
+from memcfg import DataError, arrowfile
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,9 @@ def written(folder: Path, content: str | bytes | list[Any], name: str = "rows.js
     return path
 
 
-def read(path: Path | str) -> list[dict[str, Any]]:
-    return list(hooks.jsonl_rows(str(path), "data.path"))
+def read(path: Path | str, **choices: Any) -> list[dict[str, Any]]:
+    plan = {"data.source": "jsonl"} | {f"data.{name}": value for name, value in choices.items()}
+    return list(hooks.file_rows(plan, str(path), "data.path").rows)
 
 
 UNTOUCHED = [
@@ -52,6 +53,7 @@ FORMS = [
     (b'\xef\xbb\xbf{"text": "a"}\n', ["a"], "a byte order mark"),
     (b'\n\n{"text": "a"}\n   \n{"text": "b"}', ["a", "b"], "blank lines, and none at the end"),
     (b'{"text": "a", "id": 7}\n{"text": "b", "id": "x"}\n', ["a", "b"], "other columns may be of any type"),
+    (b'{"text": "a", "label": 3}\n{"text": "b", "tools": 7}\n', ["a", "b"], "also where another form would read them"),
     (b'{"text": ""}\n{"text": "b"}\n', ["", "b"], "an empty row among others"),
 ]
 
@@ -66,11 +68,26 @@ FAULTS: list[tuple[Any, str]] = [
     ([{"text": True}], r"line 1 `text` is a boolean, not a string"),
     ([{"text": ["a"]}], r"line 1 `text` is a list, not a string"),
     ([{"prompt": {"a": 1}, "completion": "b"}], r"line 1 `prompt` is an object, not a string"),
-    ([{"body": "a", "id": 1}], r"line 1 has neither `text` nor `prompt` and `completion`; its columns: `body`, `id`"),
+    (
+        [{"body": "a", "id": 1}],
+        r"line 1 has neither `text`, nor `messages`, nor `prompt` and `completion`; its columns: `body`, `id`",
+    ),
     ([{"text": "a"}, {"id": 1}], r"line 2 has no `text`; its columns: `id`"),
-    ([{"prompt": "a"}], r"line 1 has no `completion`; its columns: `prompt`"),
-    ([{"text": "a", "prompt": "b"}], r"line 1 has both `text` and `prompt`/`completion`"),
-    ([{"text": "a"}, {"text": "b", "completion": "c"}], r"line 2 has both `text` and `prompt`/`completion`"),
+    ([{"completion": "a"}], r"line 1 has no `prompt`; its columns: `completion`"),
+    ([{"prompt": "a", "chosen": "b"}], r"line 1 has no `rejected`; its columns: `prompt`, `chosen`"),
+    ([{"prompt": "a", "completion": "b"}, {"prompt": "a"}], r"line 2 has no `completion`; its columns: `prompt`"),
+    ([{"messages": "a"}], r"line 1 `messages` is a string, not a list of messages"),
+    ([{"messages": [{"content": "a"}]}], r"line 1 `messages`: message 0 has no `role`; its keys: `content`"),
+    (
+        [{"messages": [{"role": "user", "content": "a"}, "b"]}],
+        r"line 1 `messages`: message 1 is a string, not an object",
+    ),
+    ([{"input_ids": [1, 2.5]}], r"line 1 `input_ids` is a list, not a list of whole numbers"),
+    ([{"text": "a", "prompt": "b"}], r"line 1 has `text`, `prompt` together: a row has one form"),
+    (
+        [{"text": "a"}, {"text": "b", "completion": "c"}],
+        r"line 2 has `text`, `completion` together: a file has one form",
+    ),
     ([{"text": None}, {"text": None}], r"`text` is null in every row"),
     ([{"text": "a"}, {"text": None}, {"text": None}], r"`text` is null in 2 of 3 rows, first on line 2"),
     ([{"text": ""}, {"text": " \n"}], r"all 2 rows are empty: no row has any `text`"),
@@ -80,7 +97,7 @@ FAULTS: list[tuple[Any, str]] = [
     ('{"text": "a"}\n\n{"text": "b"\n', r"line 3 is not JSON: expecting ',' delimiter at column"),
     ('{"text": "a"}\n{"text": "b"} x\n', r"line 2 is not JSON: extra data at column 15"),
     (b'{"text": "a"}\n{"text": "\xff\xfe"}\n', r"line 2 is not UTF-8 \(byte 11\)"),
-    ('{"text": "a"}\n{"text": "\\ud800"}\n', r"a string between lines 1 and 2 holds half of a surrogate pair"),
+    ('{"text": "a"}\n{"text": "\\ud800"}\n', r"line 2 holds half of a surrogate pair"),
     ("[" * 100_000 + "\n", r"line 1 is not JSON"),
     ("\n \n", r"holds no rows, only blank lines"),
     ("", r"is empty"),
@@ -104,11 +121,29 @@ def test_a_file_that_is_not_there_names_its_neighbour(tmp_path: Path) -> None:
     assert caught.value.problems[0].nearest == (str(tmp_path / "rows.jsonl"),)
 
 
-def test_a_folder_names_a_file_in_it(tmp_path: Path) -> None:
-    written(tmp_path, [{"text": "a"}])
-    with pytest.raises(DataError, match="is a folder, not a file") as caught:
+def test_a_folder_and_a_pattern_mean_their_files_in_order(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for name, text in (("b.jsonl", "2"), ("a.jsonl", "1"), ("deep/c.jsonl", "3"), ("notes.txt", "4")):
+        written(tmp_path, [{"text": text}], name)
+    assert [row["text"] for row in read(tmp_path)] == ["1", "2", "3"]
+    assert [row["text"] for row in read(f"{tmp_path}/*.jsonl")] == ["1", "2"]
+
+
+EMPTY_HANDED = [("", r"has no file `\*\.jsonl`"), ("/*.jsonl", r"no file matches")]
+
+
+@pytest.mark.parametrize(("ending", "text"), EMPTY_HANDED)
+def test_a_folder_without_files_is_refused(tmp_path: Path, ending: str, text: str) -> None:
+    with pytest.raises(DataError, match=text):
+        read(f"{tmp_path}{ending}")
+
+
+def test_the_second_file_must_have_the_columns_of_the_first(tmp_path: Path) -> None:
+    written(tmp_path, [{"text": "a"}], "a.jsonl")
+    second = written(tmp_path, [{"prompt": "a", "completion": "b"}], "b.jsonl")
+    with pytest.raises(DataError, match=r"line 1 has `text`, `prompt`") as caught:
         read(tmp_path)
-    assert caught.value.problems[0].nearest == (f"data.path={tmp_path / 'rows.jsonl'}",)
+    assert str(second) in str(caught.value)
 
 
 def test_more_rows_than_one_batch_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,4 +183,4 @@ def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, variables: dict[s
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert str(cache.folder()) == expected
+    assert str(arrowfile.folder()) == expected

@@ -9,6 +9,8 @@ import pytest
 from memcfg_data import hooks, stdlib
 from memcfg_data.holdout import held_out
 
+from memcfg.engine.ledger import Ledger
+
 SOURCE = '''"""A module that is documented."""
 
 
@@ -132,12 +134,12 @@ def test_the_splits_share_no_row_and_lose_none(small: Path) -> None:
     for index in range(40):
         (small / "pack" / f"m{index}.py").write_text(f'"""The module of the number {index}."""\n')
     plan = {"data.source": "stdlib", "data.eval_rows": 5}
-    train, held = (hooks.memcfg_load_dataset(plan, split) for split in ("train", "eval"))
+    train, held = (hooks.memcfg_load_dataset(plan, split, Ledger()) for split in ("train", "eval"))
     assert (len(train), len(held)) == (42, 5)
     assert not set(train["completion"]) & set(held["completion"])
-    assert hooks.memcfg_load_dataset(plan | {"data.eval_rows": None}, "eval") is None
-    assert len(hooks.memcfg_load_dataset(plan | {"data.limit": 7}, "train")) == 7
-    assert len(hooks.memcfg_load_dataset(plan | {"data.limit": 7}, "eval")) == 5
+    assert hooks.memcfg_load_dataset(plan | {"data.eval_rows": None}, "eval", Ledger()) is None
+    assert len(hooks.memcfg_load_dataset(plan | {"data.limit": 7}, "train", Ledger())) == 7
+    assert len(hooks.memcfg_load_dataset(plan | {"data.limit": 7}, "eval", Ledger())) == 5
 
 
 def test_the_library_is_read_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,5 +157,5 @@ def test_without_a_library_the_shipped_pairs_are_used_and_said(
     assert all(row["prompt"].strip() and row["completion"].strip() for row in rows)
     assert "cannot be read" in caplog.text
     plan = {"data.source": "stdlib", "data.eval_rows": 256}
-    held = hooks.memcfg_load_dataset(plan, "eval")
-    assert 0 < len(held) < len(hooks.memcfg_load_dataset(plan, "train"))
+    held = hooks.memcfg_load_dataset(plan, "eval", Ledger())
+    assert 0 < len(held) < len(hooks.memcfg_load_dataset(plan, "train", Ledger()))

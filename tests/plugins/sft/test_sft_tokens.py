@@ -7,7 +7,7 @@ from typing import Any
 import datasets
 import pytest
 from memcfg_sft import hooks
-from memcfg_sft.tokens import seam, tokenise
+from memcfg_sft.tokens import Learned, seam, tokenise
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -45,7 +45,7 @@ def tokens(
     tokenizer: Any, completion_only: bool | None = None, **columns: list[Any]
 ) -> list[tuple[list[int], list[int]]]:
     """(ids, labels) of each row."""
-    rows = tokenise(datasets.Dataset.from_dict(columns), tokenizer, completion_only)
+    rows = tokenise(datasets.Dataset.from_dict(columns), tokenizer, Learned(completion_only))
     return [(row["input_ids"], row["labels"]) for row in rows]
 
 
@@ -124,7 +124,7 @@ def test_token_ids_are_taken_as_they_are(columns: dict[str, Any], labels: list[i
 
 
 def test_types_are_fixed_whatever_the_data() -> None:
-    rows = tokenise(datasets.Dataset.from_dict({"input_ids": [[4, 5]], "labels": [[-100, 5]]}), words(), None)
+    rows = tokenise(datasets.Dataset.from_dict({"input_ids": [[4, 5]], "labels": [[-100, 5]]}), words(), Learned())
     assert {name: feature.feature.dtype for name, feature in rows.features.items()} == {
         "input_ids": "int32",
         "labels": "int64",
@@ -154,7 +154,11 @@ def test_rows_whose_labels_are_all_masked_are_dropped_with_their_tokens() -> Non
 
 
 FAULTS: list[tuple[dict[str, list[Any]], dict[str, Any], str]] = [
-    ({"body": ["a"]}, {}, r"neither `text`, nor `prompt` and `completion`, nor `input_ids`; columns: `body`"),
+    (
+        {"body": ["a"]},
+        {},
+        r"neither `text`, nor `messages`, nor `prompt` and `completion`, nor `input_ids`; columns: `body`",
+    ),
     ({"prompt": ["a"]}, {}, r"columns: `prompt`"),
     ({"text": ["hi"]}, {"sft.completion_only": True}, r"the rows hold plain text"),
     ({"text": ["", "  "]}, {}, r"all 2 train rows are empty"),
@@ -172,8 +176,8 @@ def test_data_that_cannot_be_trained_on(columns: dict[str, list[Any]], plan: dic
 def test_the_same_tokens_are_made_once(tmp_path: Any) -> None:
     datasets.Dataset.from_dict({"text": ["hi", "yo"]}).save_to_disk(tmp_path)
     tokenizer = words()
-    first = tokenise(datasets.load_from_disk(tmp_path), tokenizer, None)
+    first = tokenise(datasets.load_from_disk(tmp_path), tokenizer, Learned())
     tokenizer(["hi", "hi yo"], padding=True, truncation=True, max_length=1)
-    again = tokenise(datasets.load_from_disk(tmp_path), tokenizer, None)
-    other = tokenise(datasets.load_from_disk(tmp_path), words(begins=False), None)
+    again = tokenise(datasets.load_from_disk(tmp_path), tokenizer, Learned())
+    other = tokenise(datasets.load_from_disk(tmp_path), words(begins=False), Learned())
     assert first.cache_files == again.cache_files != other.cache_files

@@ -1,0 +1,129 @@
+"""The forms that rows have: which columns make one, and what each column may hold.
+
+A row has one form: text, a conversation, a prompt with what follows it, a preference, or token ids. The first row of a
+file decides which, and of what kind its columns are; all others must agree. Conversations and other nested values are kept
+as JSON, value by value: an Arrow struct would give every object the keys of all others, filled with null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+FORMS = (
+    ("text",),
+    ("messages",),
+    ("prompt", "completion"),
+    ("prompt", "chosen", "rejected"),
+    ("chosen", "rejected"),
+    ("prompt",),
+    ("input_ids",),
+)
+"""The columns that say what a row is; no row has columns of two forms."""
+
+MAIN = tuple(dict.fromkeys(name for form in FORMS for name in form))
+
+BESIDE: dict[tuple[str, ...], dict[str, str]] = {
+    ("input_ids",): {"labels": "ids", "completion_mask": "ids", "assistant_masks": "ids"},
+    ("prompt", "completion"): {"label": "flag"},
+    ("prompt", "chosen", "rejected"): {"margin": "number"},
+    ("chosen", "rejected"): {"margin": "number"},
+}
+"""Columns that may stand beside a form, and their kinds. Any other column is left alone."""
+
+KINDS = {
+    "string": "a string", "turns": "a list of messages", "ids": "a list of whole numbers", "flag": "true or false",
+    "number": "a number",
+}  # fmt: skip
+
+LATER = ("tools", "chat_template_kwargs")
+"""Columns, of JSON, that stand beside conversations; the first rows need not have them."""
+
+Columns = Mapping[str, str]
+"""The columns to read and the kind of each: string, turns, ids, flag, number or json."""
+
+
+class FormError(ValueError):
+    """A row that has no form, or not the expected one. The text begins with a verb: "has no `prompt`"."""
+
+
+def columns_of(row: Mapping[str, Any]) -> dict[str, str]:
+    """The columns of a row's form and what stands beside them. Raises `FormError`."""
+    form = form_of(row)
+    found = {name: _main_kind(name, row[name]) for name in form}
+    beside = {n: k for n, k in BESIDE.get(form, {}).items() if n in row and (row[n] is None or _fits(k, row[n]))}
+    if form == ("prompt",):  # what a reward is computed from may have any name
+        others = {name: value for name, value in row.items() if name not in (*MAIN, *LATER)}
+        beside |= {name: "string" if isinstance(value, str) else "json" for name, value in others.items()}
+    return found | beside | {name: "json" for name in LATER if name in row and "turns" in found.values()}
+
+
+def form_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The form that these columns have. Raises `FormError` where they have none or two."""
+    there = tuple(name for name in MAIN if name in set(names))
+    if not there:
+        forms = "`text`, nor `messages`, nor `prompt` and `completion`"
+        raise FormError(f"has neither {forms}; its columns: {listed(names)}")
+    for form in FORMS:
+        if set(form) == set(there):
+            return form
+    larger = next((form for form in FORMS if set(there) < set(form)), None)
+    if larger is not None:
+        missing = next(name for name in larger if name not in there)
+        raise FormError(f"has no `{missing}`; its columns: {listed(names)}")
+    raise FormError(f"has {listed(there)} together: a row has one form")
+
+
+def difference(first: Columns, other: Columns) -> str | None:
+    """How the form of a row differs from the first one's; None where it does not."""
+    mine, theirs = ([name for name in columns if name in MAIN] for columns in (first, other))
+    return None if set(mine) == set(theirs) else f"has {listed(theirs)}, and the first row has {listed(mine)}"
+
+
+def fault(columns: Columns, name: str, value: Any) -> str | None:
+    """What is wrong with a value that is not null: "is a number, not a string"; None where nothing is."""
+    kind = columns[name]
+    if kind == "json" or _fits(kind, value):
+        return turn_fault(value) if kind == "turns" else None
+    return f"is {described(value)}, not {KINDS[kind]}"
+
+
+def turn_fault(turns: Sequence[Any]) -> str | None:
+    """What is wrong with a conversation; None where nothing is."""
+    for number, turn in enumerate(turns):
+        if not isinstance(turn, dict):
+            return f"message {number} is {described(turn)}, not an object"
+        if not isinstance(turn.get("role"), str):
+            return f"message {number} has no `role`; its keys: {listed(turn)}"
+    return None
+
+
+def filled(value: Any) -> bool:
+    """Whether there is anything in a value."""
+    return bool(value.strip()) if isinstance(value, str) else value not in (None, [], {})
+
+
+def described(value: Any) -> str:
+    """The kind of a JSON value in words."""
+    kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
+    return "null" if value is None else kinds.get(type(value), f"a {type(value).__name__}")
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def _main_kind(name: str, value: Any) -> str:
+    if name == "input_ids":
+        return "ids"
+    if name == "messages" or (name != "text" and isinstance(value, list)):
+        return "turns"
+    return "string"
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if kind == "ids":
+        return isinstance(value, list) and all(type(v) is int for v in value)
+    if kind == "number":
+        return type(value) in (int, float)
+    return isinstance(value, {"string": str, "turns": list, "flag": bool}[kind])

@@ -1,0 +1,83 @@
+"""Rows that were read once are kept in the cache folder and read memory-mapped from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import datasets
+import pyarrow as pa
+
+from memcfg import Problem, RunError, arrowfile
+from memcfg.files import write_atomic
+from memcfg_data import files as named
+from memcfg_data import table
+from memcfg_data.forms import Columns
+
+UNREADABLE = "could not be read"
+"""The ledger's reason for rows that `data.on_error=skip` left out."""
+
+
+class Reader(Protocol):
+    """What reads one file."""
+
+    columns: Columns
+    skipped: int
+    first_fault: Problem | None
+
+    def batches(self) -> Iterator[pa.RecordBatch]: ...
+    def numbered(self) -> Iterator[tuple[int, dict[str, Any]]]: ...
+    def find_columns(self, *, whole: bool = True) -> Columns: ...
+    def finish(self) -> None: ...
+
+
+Make = Callable[[Path, Columns], Reader]
+"""A reader of one file, told the columns (none: to find them itself)."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Rows, how many were left out while reading them, and the first fault among those."""
+
+    rows: datasets.Dataset
+    skipped: int = 0
+    fault: str | None = None
+
+
+def rows_of(files: Sequence[Path], make: Make, name: str, *about: object) -> Held:
+    """All rows of some files, from the cache while the files do not change. `about`: what else the rows depend on."""
+    entry = arrowfile.folder() / f"{name}-{named.identity(files, *about)}.arrow"
+    beside = entry.with_suffix(".json")
+    with arrowfile.locked(entry):
+        cached = arrowfile.cached(entry, fingerprint=entry.stem)
+        if cached is not None and (said := _said(beside)) is not None:
+            return Held(cached, **said)
+        columns = make(files[0], {}).find_columns()
+        readers: list[Reader] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            readers[:] = []
+            for file in files:
+                readers.append(make(file, columns))
+                yield from readers[-1].batches()
+            with suppress(OSError, RunError):
+                write_atomic(beside, json.dumps(_account(readers)))
+
+        rows = arrowfile.made(entry, table.schema(columns), batches, fingerprint=entry.stem)
+    return Held(rows, **_account(readers))
+
+
+def _account(readers: Sequence[Reader]) -> dict[str, Any]:
+    faults = [f"{r.first_fault.key}: {r.first_fault.text}" for r in readers if r.first_fault is not None]
+    return {"skipped": sum(r.skipped for r in readers), "fault": faults[0] if faults else None}
+
+
+def _said(beside: Path) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError):
+        said = json.loads(beside.read_text(encoding="utf-8"))
+        return {"skipped": int(said["skipped"]), "fault": said["fault"]}
+    return None
