@@ -107,7 +107,7 @@ class Program:
 
 
 @settings(
-    max_examples=EXAMPLES or 60, deadline=None, derandomize=not EXAMPLES, database=None,
+    max_examples=EXAMPLES or 40, deadline=None, derandomize=not EXAMPLES, database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )  # fmt: skip
 @given(data=st.data())

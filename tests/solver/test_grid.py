@@ -49,7 +49,7 @@ def test_a_value_outside_its_menu_is_refused():
         list(valid_points(THEORY, Request(), {"row.shape": ["round", "flat"]}))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_grid_agrees_with_resolving_each_point(data, random_bases, outcome):
     base = data.draw(random_bases(ignoring=True))

@@ -38,7 +38,7 @@ def problems(draw):
     return sizes, clauses, order, [seed.sample(range(n), n) for n in sizes]
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(problems())
 def test_the_first_model_in_the_order_asked_for(problem):
     sizes, clauses, order, preference = problem
@@ -54,7 +54,7 @@ def test_the_first_model_in_the_order_asked_for(problem):
         assert found == expected
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(problems())
 def test_a_copy_leaves_its_original_as_it_was(problem):
     sizes, clauses, order, preference = problem
