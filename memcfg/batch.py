@@ -81,6 +81,15 @@ class Layout(Protocol):
     def __call__(self, documents: Documents) -> Batch: ...
 
 
+class Grouping(Protocol):
+    """Which rows make a micro-batch, where that is not simply `run.batch_size` of them."""
+
+    def __call__(self, order: Sequence[int], rows: Any) -> list[Sequence[int]]:
+        """The indices in `order`, which name prepared rows, in groups. The same order gives the same groups. Raises
+        `DataError` for a row that fits in none."""
+        ...
+
+
 class Attention(Protocol):
     """An attention implementation. `name` is what Transformers calls it (`model.set_attn_implementation(name)`)."""
 
