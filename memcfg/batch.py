@@ -15,7 +15,7 @@ Shapes: B rows, L positions in a row, N supervised targets, H hidden, V vocabula
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
