@@ -78,6 +78,11 @@ def memcfg_collator(plan: Plan, tokenizer: PreTrainedTokenizerBase) -> Any:
     """A callable `list[row] -> Documents`: the ragged documents of one micro-batch with the trainer's own fields."""
 
 
+@chain("grouping")
+def memcfg_grouping(plan: Plan, grouping: Grouping | None) -> Grouping | None:
+    """Which rows make a micro-batch. Where nobody says, `grouping` is None: `run.batch_size` rows, as they come."""
+
+
 @exclusive("batch.layout")
 def memcfg_layout(plan: Plan, tokenizer: PreTrainedTokenizerBase) -> Layout:
     """A callable `Documents -> Batch`: tensors from ragged documents."""
