@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from memcfg.batch import Attention, Head, Layout, Objective, TokenLoss
+    from memcfg.batch import Attention, Grouping, Head, Layout, Objective, TokenLoss
     from memcfg.engine.evidence import Effective
     from memcfg.engine.ledger import Ledger
     from memcfg.plan import Plan
