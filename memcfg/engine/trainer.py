@@ -18,7 +18,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from memcfg.engine.build import Run
-from memcfg.engine.loader import MicroBatches, StepLoader
+from memcfg.engine.loader import Loader, MicroBatches, loader_of
 from memcfg.engine.metrics import Meter
 from memcfg.engine.ranks import ranks_of
 from memcfg.engine.saving import PARTIAL, whole
@@ -84,9 +84,7 @@ class EngineTrainer(Trainer):
         for callback in callbacks:
             self.add_callback(callback)
         self.ranks = ranks_of(self.accelerator)
-        self.loader = StepLoader(
-            self.micro_batches(run.train), accumulation=run.plan["run.accumulation"], seed=run.plan["run.seed"]
-        )
+        self.loader = loader_of(run, self.micro_batches(run.train))
 
     def micro_batches(self, rows: Any) -> MicroBatches:
         """Rows as this rank's micro-batches."""
@@ -95,12 +93,12 @@ class EngineTrainer(Trainer):
             raise ValueError("a run that was built without data cannot be trained")
         batch_size = run.plan["run.batch_size"]
         return MicroBatches(
-            rows, run.collator, run.layout, batch_size, accelerator.process_index, accelerator.num_processes
+            rows, run.collator, run.layout, batch_size, accelerator.process_index, accelerator.num_processes, run.grouping
         )
 
     # ------------------------------------------------------------------------------------ what Trainer asks for
 
-    def get_train_dataloader(self) -> StepLoader:  # type: ignore[override]
+    def get_train_dataloader(self) -> Loader:  # type: ignore[override]
         return self.loader
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
