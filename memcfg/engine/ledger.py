@@ -6,7 +6,7 @@ preparation is over (`balance` gives the difference)."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from memcfg.errors import DataError, Problem
@@ -61,14 +61,26 @@ class Ledger:
             raise DataError(Problem(text, key="ledger", fix="report this: a plugin that prepares data counts wrongly"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `ledger.json`; `fill` is null where nothing was packed or laid out yet."""
-        measured = self.tokens_seen / (self.tokens_seen + self.tokens_padded) if self.tokens_seen else None
-        counts = {name: getattr(self, name) for name in COUNTERS}
-        return counts | {
+        """Plain data for `ledger.json`; `fill` is null where nothing was packed or laid out yet. `padding_share`: how much of
+        the training batches was padding."""
+        positions = self.tokens_seen + self.tokens_padded
+        padding = self.tokens_padded / positions if positions else None
+        measured = None if padding is None else 1 - padding
+        return {name: getattr(self, name) for name in COUNTERS} | {
+            "padding_share": padding,
             "fill": measured if self.fill is None else self.fill,
             "reasons": dict(self.reasons),
             "notes": list(self.notes),
         }
+
+    def state(self) -> dict[str, Any]:
+        """Everything in it, for `restore`."""
+        return asdict(self)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Be as it was when the state was taken."""
+        for name, value in state.items():
+            setattr(self, name, Counter(value) if name == "reasons" else list(value) if name == "notes" else value)
 
 
 COUNTERS = tuple(f.name for f in fields(Ledger) if f.name not in ("fill", "reasons", "notes"))

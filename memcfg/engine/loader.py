@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 
 from memcfg.batch import IGNORE
 
 if TYPE_CHECKING:
-    from memcfg.batch import Batch, Documents, Layout
+    from memcfg.batch import Batch, Documents, Grouping, Layout
+    from memcfg.engine.build import Run
+
+T = TypeVar("T")
 
 Collator = Callable[[list[dict[str, Any]]], "Documents"]
 
 
 @dataclass(frozen=True)
 class MicroBatches:
-    """Rows made into micro-batches of at most `batch_size` rows, dealt to `world` ranks in turn.
+    """Rows made into micro-batches of at most `batch_size` rows, or of those that `grouping` puts together, dealt to
+    `world` ranks in turn.
 
     A rank that would go without in the last round gets another's micro-batch with every label masked: all ranks run the
     same number of forwards, and what is counted stays right."""
@@ -33,17 +37,66 @@ class MicroBatches:
     batch_size: int
     rank: int = 0
     world: int = 1
+    grouping: Grouping | None = None
 
     def of(self, indices: Sequence[int]) -> Iterator[Batch]:
         """This rank's micro-batches of these rows."""
-        chunks = [indices[i : i + self.batch_size] for i in range(0, len(indices), self.batch_size)]
-        for start in range(0, len(chunks), self.world):
-            turn = chunks[start : start + self.world]
-            batch = self._make(turn[min(self.rank, len(turn) - 1)])
-            yield batch if self.rank < len(turn) else blank(batch)
+        return self.dealt(self.groups(indices))
 
-    def _make(self, indices: Sequence[int]) -> Batch:
-        return self.layout(self.collator([self.rows[int(i)] for i in indices]))
+    def groups(self, indices: Sequence[int]) -> list[Sequence[int]]:
+        """The rows of each micro-batch."""
+        return list(parts(indices, self.batch_size)) if self.grouping is None else self.grouping(indices, self.rows)
+
+    def dealt(self, groups: Sequence[Sequence[int]]) -> Iterator[Batch]:
+        """This rank's share of these micro-batches."""
+        turns = mine(groups, self.rank, self.world)
+        return self.made(([self.rows[int(i)] for i in group], counted) for group, counted in turns)
+
+    def made(self, turns: Iterator[tuple[Sequence[Any], bool]]) -> Iterator[Batch]:
+        """Micro-batches of rows; those that are not this rank's turn with every label masked."""
+        for rows, counted in turns:
+            batch = self.layout(self.collator(list(rows)))
+            yield batch if counted else blank(batch)
+
+
+def parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """`size` items at a time."""
+    return (items[i : i + size] for i in range(0, len(items), size))
+
+
+def mine(groups: Sequence[T], rank: int, world: int) -> Iterator[tuple[T, bool]]:
+    """Every `world`-th group, and whether it counts: a rank without one in the last round repeats another's, uncounted."""
+    for turn in parts(groups, world):
+        yield turn[min(rank, len(turn) - 1)], rank < len(turn)
+
+
+class Loader(Protocol):
+    """Optimizer steps without end, and the place among them. Iterating continues from `state_dict()` and moves it."""
+
+    epoch: int
+    position: int
+    """Index of the next step within the epoch."""
+
+    def __iter__(self) -> Iterator[list[Batch]]: ...
+
+    def at(self, epoch: int, position: int) -> list[Batch]:
+        """The micro-batches of one step; of a stream the next one only."""
+        ...
+
+    def epochs(self) -> float:
+        """How often the data has been read so far."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def loader_of(run: Run, batches: MicroBatches) -> Loader:
+    """The loader of a run's training rows, which are held or come one after another."""
+    from memcfg.engine.streamed import StreamLoader
+
+    about = {"accumulation": run.plan["run.accumulation"], "seed": run.plan["run.seed"]}
+    return StepLoader(batches, **about) if hasattr(batches.rows, "__len__") else StreamLoader(batches, run.ledger, **about)
 
 
 class StepLoader:
@@ -54,43 +107,50 @@ class StepLoader:
 
     def __init__(self, batches: MicroBatches, *, accumulation: int, seed: int) -> None:
         self.batches, self.seed = batches, seed
-        self.rows_per_step = batches.batch_size * accumulation * batches.world
+        self.groups_per_step = accumulation * batches.world
         self.epoch = 0
         self.position = 0
         """Index of the next step within the epoch."""
-        self._order: tuple[int, list[int]] | None = None
+        self._groups: tuple[int, list[Sequence[int]]] | None = None
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-len(self.batches.rows) // self.rows_per_step)
+        """Steps in the epoch that the loader is in."""
+        return -(-len(self.groups(self.epoch)) // self.groups_per_step)
 
     def order(self, epoch: int) -> list[int]:
         """The indices of all rows in the order of this epoch."""
-        if self._order is None or self._order[0] != epoch:
-            generator = torch.Generator().manual_seed((self.seed * 2**20 + epoch) % 2**63)
-            self._order = (epoch, torch.randperm(len(self.batches.rows), generator=generator).tolist())
-        return self._order[1]
+        generator = torch.Generator().manual_seed((self.seed * 2**20 + epoch) % 2**63)
+        order: list[int] = torch.randperm(len(self.batches.rows), generator=generator).tolist()
+        return order
+
+    def groups(self, epoch: int) -> list[Sequence[int]]:
+        """The rows of each micro-batch of this epoch."""
+        if self._groups is None or self._groups[0] != epoch:
+            self._groups = (epoch, self.batches.groups(self.order(epoch)))
+        return self._groups[1]
 
     def at(self, epoch: int, position: int) -> list[Batch]:
         """The micro-batches of one step, wherever the loader is."""
-        first = position * self.rows_per_step
-        return list(self.batches.of(self.order(epoch)[first : first + self.rows_per_step]))
+        first = position * self.groups_per_step
+        return list(self.batches.dealt(self.groups(epoch)[first : first + self.groups_per_step]))
 
     def __iter__(self) -> Iterator[list[Batch]]:
         while True:
             here = (self.epoch, self.position)
             last = self.position + 1 >= self.steps_per_epoch
+            step = self.at(*here)
             self.epoch, self.position = (self.epoch + 1, 0) if last else (self.epoch, self.position + 1)
-            yield self.at(*here)
+            yield step
 
     def epochs(self) -> float:
         """How often the data has been read so far."""
         return self.epoch + self.position / self.steps_per_epoch
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self.position, "seed": self.seed, "rows": len(self.batches.rows)}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken. Raises `ValueError` where it belongs to other data or another seed."""
         for name, mine in (("seed", self.seed), ("rows", len(self.batches.rows))):
             if state[name] != mine:

@@ -55,7 +55,9 @@ def streamed(
     dataset: datasets.IterableDataset, tokenizer: PreTrainedTokenizerBase, learned: Learned, ledger: Ledger, size: int
 ) -> datasets.IterableDataset:
     """The same of rows that come one after another, `size` of them tokenised at a time; counted as they come."""
+    counts = ledger.state()
     first = next(iter(dataset), None)
+    ledger.restore(counts)  # this row will be read again
     if first is None:
         raise DataError(Problem("the stream has no rows"))
     structs = [name for name, feature in (dataset.features or {}).items() if nested(feature)]

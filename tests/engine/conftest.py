@@ -169,6 +169,9 @@ class FakeHooks:
         ledger.add(rows_in=len(dataset), tokens_in=tokens, tokens_kept=tokens, tokens_supervised=tokens)
         return dataset
 
+    def do_grouping(self, plan: Plan, grouping: Any) -> Any:
+        return grouping
+
     def do_collator(self, plan: Plan, tokenizer: Any) -> Any:
         return collate
 
