@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from memcfg.batch import Attention, Batch, Head, Layout, Objective, TokenLoss
+    from memcfg.batch import Attention, Batch, Grouping, Head, Layout, Objective, TokenLoss
     from memcfg.engine.loader import Collator
     from memcfg.plan import Plan
     from memcfg.registry.hooks import Hooks
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """A built run. `train` and `eval` are prepared rows (`None` where there are none); `device` is `cpu`, `cuda` or `meta`.
+    """A built run. `train` and `eval` are prepared rows (`None` where there are none; `train` may be a stream); `device` is `cpu`, `cuda` or `meta`.
 
     `ledger` accounts for the training rows, `eval_ledger` for the held-out ones. `first` holds the micro-batches of the
-    first step as soon as training begins, for the canaries and for `memcfg_evidence`."""
+    first step as soon as training begins, for the canaries and for `memcfg_evidence`. `grouping` says which rows make a
+    micro-batch, where that is not `run.batch_size` of them."""
 
     plan: Plan
     hooks: Hooks
@@ -47,6 +48,7 @@ class Run:
     ledger: Ledger = field(default_factory=Ledger)
     eval_ledger: Ledger = field(default_factory=Ledger)
     first: list[Batch] = field(default_factory=list)
+    grouping: Grouping | None = None
 
 
 NEEDED = (
@@ -75,7 +77,7 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
         plan, hooks, device, tokenizer, rows["train"], rows["eval"], collator, layout, model, attention, loss, head,
         objective, optimizer=hooks.optimizer(plan=plan, model=model),
         contexts=list(hooks.step_context(plan=plan, model=model, contexts=[])),
-        ledger=ledgers["train"], eval_ledger=ledgers["eval"],
+        ledger=ledgers["train"], eval_ledger=ledgers["eval"], grouping=hooks.grouping(plan=plan, grouping=None),
     )  # fmt: skip
 
 
@@ -88,9 +90,9 @@ def _rows(plan: Plan, hooks: Hooks, tokenizer: Any, split: str, ledger: Ledger) 
         raise DataError(Problem("the source has no training rows", key="data.source"))
     rows = hooks.prepare_dataset(plan=plan, dataset=raw, tokenizer=tokenizer, ledger=ledger, split=split)
     if not hasattr(rows, "__len__"):
-        raise DataError(
-            Problem("streamed rows cannot be trained on yet: the source must know its length", key="data.source")
-        )
+        if split == "train":
+            return rows  # a stream: what is wrong with it shows as it is read
+        raise DataError(Problem("evaluation rows must all be there, and these are a stream", key="data.source"))
     if len(rows) == 0 and split == "train":
         raise DataError(Problem(_nothing_left(ledger), key="data.source"))
     ledger.check(split)
