@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """A built run. `train` and `eval` are prepared rows (`None` where there are none; `train` may be a stream); `device` is `cpu`, `cuda` or `meta`.
+    """A built run. `train` and `eval` are prepared rows (`None` where there are none; `train` may be a stream); `device`
+    is `cpu`, `cuda` or `meta`.
 
     `ledger` accounts for the training rows, `eval_ledger` for the held-out ones. `first` holds the micro-batches of the
     first step as soon as training begins, for the canaries and for `memcfg_evidence`. `grouping` says which rows make a
