@@ -8,14 +8,14 @@ import torch
 
 from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
-from memcfg_mlp.layers import TILES, feed_forward, tile
+from memcfg_mlp.layers import TILES, feed_forward, tile, width_of
 
 
 @hookimpl(consumes=("quantized", "adapter"), produces="layers")
 def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     """The model with every feed-forward layer computed piece by piece."""
     for layer in feed_forward(model):
-        tile(layer, plan["mlp.tiles"])
+        tile(layer, plan["mlp.tiles"], width_of(model))
     return model
 
 

@@ -24,7 +24,7 @@ NAMES = ("mlp", "feed_forward", "ffn")
 
 @dataclass
 class Tiles:
-    """How a layer is cut: `count` pieces, or pieces as long as it is wide. `own` is the forward that an instance had
+    """How a layer is cut: `count` pieces, or pieces of `width` positions. `own` is the forward that an instance had
     before (None: its class's); `most` the largest number of pieces so far."""
 
     count: int | None
@@ -36,6 +36,11 @@ class Tiles:
         return min(length, self.count or -(-length // self.width))
 
 
+def width_of(model: torch.nn.Module) -> int:
+    """The width of the model's hidden states."""
+    return int(model.get_input_embeddings().embedding_dim)  # type: ignore[operator, arg-type, union-attr]
+
+
 def feed_forward(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The feed-forward layers, one for each layer of the model. Raises `RunError` where there are none, or where one does
     more than send each position through by itself."""
@@ -43,14 +48,12 @@ def feed_forward(model: torch.nn.Module) -> list[torch.nn.Module]:
     if not found:
         text = f"no feed-forward layer is found in `{type(causal_model(model)).__name__}`"
         raise RunError(Problem(text, key="mlp.mode", fix="mlp.mode=whole"))
-    width: int = model.get_input_embeddings().embedding_dim  # type: ignore[operator, assignment]
-    _prove(found[0], width)
+    _prove(found[0], width_of(model))
     return found
 
 
-def tile(layer: torch.nn.Module, count: int | None) -> None:
-    """Make one layer compute in `count` pieces; None makes pieces as long as the layer is wide."""
-    width = max(p.shape[-1] for p in layer.parameters() if p.dim() == 2)
+def tile(layer: torch.nn.Module, count: int | None, width: int) -> None:
+    """Make one layer compute in `count` pieces; None makes pieces of `width` positions."""
     setattr(layer, TILES, Tiles(count, width, layer.__dict__.get("forward")))
     # A bound method, not a closure over the layer: a deep copy of the model binds to the copy.
     layer.forward = MethodType(_tiled, layer)

@@ -23,7 +23,6 @@ class Offload(AbstractContextManager["Offload"]):
 
     def __init__(self, model: torch.nn.Module, mover: Mover, *, inputs_only: bool) -> None:
         self.model, self.mover, self.inputs_only = model, mover, inputs_only
-        self.layers = 0
         self._inside = 0
         self._most = 0
         self._stack: ExitStack | None = None
@@ -57,7 +56,6 @@ class Offload(AbstractContextManager["Offload"]):
         """Every checkpointed layer's checkpoint function moves what it saves. Put back afterwards, whatever happens."""
         replaced = [m for m in self.model.modules() if getattr(m, "gradient_checkpointing", False) is True]
         before = [(m, m._gradient_checkpointing_func) for m in replaced if hasattr(m, "_gradient_checkpointing_func")]
-        self.layers = len(before)
         try:
             for module, function in before:
                 setattr(module, "_gradient_checkpointing_func", self._moving(function))  # noqa: B010

@@ -1,0 +1,139 @@
+"""The context around a step: what it moves of a model, and that a failure leaves everything as it was."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from memcfg_checkpointing.hooks import memcfg_patch_model
+from memcfg_offload import context as offload_context
+from memcfg_offload.context import Offload
+from memcfg_offload.hooks import memcfg_evidence, memcfg_step_context
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from memcfg import Decision, Plan, RunError
+from memcfg.engine.evidence import compare
+from memcfg.engine.update import entered
+
+pytestmark = pytest.mark.torch
+
+
+def plan(activations: str = "all", mode: str = "none", **more: Any) -> Plan:
+    values = {
+        "checkpointing.mode": mode, "checkpointing.reentrant": False, "offload.activations": activations,
+        "offload.min_bytes": 0, "offload.streams": True, "offload.stash": 5, "offload.pin": True, "offload.path": None,
+        "device.type": "cpu", **more,
+    }  # fmt: skip
+    return Plan({key: Decision(value, "default") for key, value in values.items()})
+
+
+def model() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=40, **sizes)).train()
+
+
+def made(asked: Plan) -> tuple[LlamaForCausalLM, Offload]:
+    built = memcfg_patch_model(plan=asked, model=model())
+    (context,) = memcfg_step_context(plan=asked, model=built, contexts=[])
+    return built, context
+
+
+def forward(built: Any, length: int = 9) -> torch.Tensor:
+    return (
+        built(input_ids=torch.arange(2 * length).view(2, length) % 40, use_cache=False)
+        .logits.float()
+        .logsumexp(-1)
+        .sum()
+    )
+
+
+def step(built: Any, contexts: list[Any]) -> list[torch.Tensor]:
+    built.zero_grad(set_to_none=True)
+    with entered(contexts):
+        forward(built).backward()
+    return [p.grad for p in built.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize(
+    ("activations", "mode"), [("all", "none"), ("all", "full"), ("checkpoint_inputs", "full"), ("disk", "none")]
+)
+def test_gradients_are_those_without_and_the_evidence_agrees(activations: str, mode: str) -> None:
+    asked = plan(activations, mode)
+    built, context = made(asked)
+    for moved, plain in zip(step(built, [context]), step(model(), []), strict=True):
+        assert torch.equal(moved, plain)
+    compare(asked, memcfg_evidence(plan=asked, run=SimpleNamespace(contexts=[context]), found=[]))
+
+
+def test_checkpoint_inputs_moves_one_tensor_for_each_layer_and_no_other() -> None:
+    built, context = made(plan("checkpoint_inputs", "full"))
+    step(built, [context])
+    assert context.mover.tensors == 3
+    assert context.mover.bytes == 3 * 2 * 9 * 16 * 4
+
+
+def test_the_head_and_the_parameters_stay() -> None:
+    built, context = made(plan())
+    head, kept = [], context.mover.pack
+    context.mover.pack = lambda t: head.append(tuple(t.shape)) or kept(t)  # type: ignore[assignment, func-returns-value]
+    step(built, [context])
+    assert head, "tensors of the backbone come by"
+    assert not any(40 in shape for shape in head), "logits or the head's weight came by"
+    assert all(entry not in {p.untyped_storage()._cdata for p in built.parameters()} for entry in context.mover._known)
+
+
+def test_nothing_is_moved_where_nothing_is_saved() -> None:
+    built, context = made(plan())
+    with torch.no_grad(), entered([context]):
+        forward(built)
+    assert context.mover.tensors == 0
+    found = memcfg_evidence(plan=plan(), run=SimpleNamespace(contexts=[context]), found=[])
+    with pytest.raises(RunError, match="no saved tensor has been moved"):
+        compare(plan(), found)
+
+
+@pytest.mark.parametrize("activations", ["all", "checkpoint_inputs"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_after_an_error_everything_is_as_before(activations: str, error: type[BaseException]) -> None:
+    built, context = made(plan(activations, "full"))
+    before = [getattr(m, "_gradient_checkpointing_func", None) for m in built.modules()]
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    hook = built.model.layers[1].mlp.register_forward_hook(fail)
+    with pytest.raises(error), entered([context]):
+        forward(built)
+    hook.remove()
+    assert [getattr(m, "_gradient_checkpointing_func", None) for m in built.modules()] == before
+    assert context._inside == 0
+    x = torch.randn(4, 4, requires_grad=True)
+    moved = context.mover.tensors
+    (x * x).sum().backward()
+    assert context.mover.tensors == moved, "its hooks are gone"
+    for again, plain in zip(step(built, [context]), step(model(), []), strict=True):
+        assert torch.equal(again, plain)
+
+
+def test_a_step_that_the_host_cannot_hold_is_refused_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    built, context = made(plan("checkpoint_inputs", "full"))
+    monkeypatch.setattr(offload_context, "refuse_beyond", asked.append)
+    step(built, [context])
+    assert asked == [3 * 2 * 9 * 16 * 4], "layers x positions x width x bytes"
+    step(built, [context])
+    assert len(asked) == 1, "asked again only for more than it has taken"
+
+
+def test_on_tensors_without_storage_the_device_is_freed_all_the_same() -> None:
+    with torch.device("meta"):
+        built = model()
+    (context,) = memcfg_step_context(plan=plan(), model=built, contexts=[])
+    ids, mask = torch.zeros(2, 9, dtype=torch.int64, device="meta"), torch.zeros(2, 1, 9, 9, device="meta")
+    with entered([context]):
+        built.model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state.sum().backward()
+    assert context.mover.tensors > 10
+    assert all(p.grad is not None and p.grad.is_meta for p in built.model.layers.parameters())
