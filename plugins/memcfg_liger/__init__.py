@@ -41,9 +41,9 @@ plugin = Plugin(
             because="Liger fuses the head with the plain loss itself", ref=PAPER,
         ),
         Default(
-            kernel, "liger", "torch", when=enabled.on, id="liger.kernel.default",
+            kernel, "liger", "triton", "torch", when=enabled.on, id="liger.kernel.default",
             because="Liger is on, and its fused loss never builds the logits", ref=PAPER,
-            supersedes=["loss.kernel.plain"],
+            supersedes=["loss.kernel.plain", "loss.kernel.gpu"],
         ),
         Forbid(
             sft & enabled.on & (key("loss.type") == "chunked_nll"), id="liger.loss.chunked_nll",

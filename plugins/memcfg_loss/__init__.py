@@ -1,6 +1,6 @@
 """Losses over supervised tokens, and the head that computes them without a tensor of tokens x vocabulary."""
 
-from memcfg import Default, Enum, Forbid, Ignored, Plugin, Setting, key, only_when
+from memcfg import Default, Enum, Fact, Forbid, Ignored, Plugin, Require, Setting, key, only_when
 
 type_ = Enum(
     "loss.type",
@@ -10,23 +10,25 @@ type_ = Enum(
 )
 kernel = Enum(
     "loss.kernel",
-    ("torch", "full"),
+    ("triton", "torch", "full"),
     open=True,
-    doc="how the head computes it: torch (chunk by chunk, gradients in the forward), full (whole logits)",
+    doc="how the head computes it: triton or torch (chunk by chunk, gradients in the forward), full (whole logits)",
 )
 chunk = Setting(
     "loss.chunk_mib",
     int,
-    default=64,
+    nullable=True,
     minimum=1,
     unit="MiB",
-    doc="size of the float32 logits that are alive at once",
+    doc="size of the logits that are alive at once; null lets the Triton kernel choose",
 )
+triton = Fact("loss.triton", probe="memcfg_loss.facts:triton", doc="whether the triton package is installed")
+on_gpu = key("device.type") == "cuda"
 
 plugin = Plugin(
     name="loss",
     doc="token losses and output heads",
-    options=[type_, kernel, chunk],
+    options=[type_, kernel, chunk, triton],
     rules=[
         Default(
             type_,
@@ -38,10 +40,41 @@ plugin = Plugin(
         Default(kernel, "torch", id="loss.kernel.default", because="it is exact and works on every device"),
         Default(
             kernel,
+            "triton",
+            "torch",
+            when=on_gpu,
+            id="loss.kernel.gpu",
+            because="it is exact and the fastest on a GPU: logits become gradients where they lie",
+        ),
+        Default(
+            kernel,
             "full",
             when=type_ == "nll",
             id="loss.kernel.plain",
             because="`nll` is the plain path over whole logits",
+            supersedes=["loss.kernel.gpu"],
+        ),
+        Require(
+            on_gpu,
+            when=kernel == "triton",
+            id="loss.triton.gpu",
+            because="Triton compiles for GPUs",
+            suggest=["loss.kernel=torch"],
+        ),
+        Require(
+            triton.on,
+            when=kernel == "triton",
+            id="loss.triton.installed",
+            because="the triton package is not installed",
+            suggest=["loss.kernel=torch"],
+        ),
+        Default(chunk, 64, id="loss.chunk.default", because="more saves no time on a CPU"),
+        Default(
+            chunk,
+            None,
+            when=kernel == "triton",
+            id="loss.chunk.suited",
+            because="the size at which the products run at full rate follows from the head's own",
         ),
         Forbid(
             (type_ == "chunked_nll") & (kernel == "full"),
@@ -57,7 +90,7 @@ plugin = Plugin(
         ),
         *only_when(key("trainer.name") == "sft", type_, because="other trainers bring a loss of their own"),
     ],
-    provides={"loss.type": ("chunked_nll", "nll", "dft"), "loss.kernel": ("torch", "full")},
+    provides={"loss.type": ("chunked_nll", "nll", "dft"), "loss.kernel": ("triton", "torch", "full")},
     groups={"loss": "loss of each supervised token"},
     hooks="memcfg_loss.hooks",
 )

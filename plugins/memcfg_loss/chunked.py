@@ -3,66 +3,65 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from memcfg import Problem, RunError
 from memcfg.batch import TokenLoss
-from memcfg_loss.autograd import ChunkedLogProbs, ChunkedLoss
-from memcfg_loss.heads import output_head
-from memcfg_loss.sweep import Sweep, compute_dtype
+from memcfg_loss.fused.autograd import logprobs, loss_sum
+from memcfg_loss.fused.score import Score
+from memcfg_loss.layer import OutputLayer, output_layer
 from memcfg_loss.targets import Targets, nothing, supervised
 from memcfg_loss.transform import HeadTransform
-
-LOGIT_BYTES = 4
-"""Logits of a chunk are float32."""
 
 
 @dataclass(frozen=True)
 class ChunkedHead:
-    """A head that keeps `budget` bytes of logits alive at once. `transform` is what the model does to its logits;
-    `device` the plan's device type, which decides how the weight gradient adds up."""
+    """A head that keeps `budget` bytes of logits alive at once; None leaves the size to the kernel.
+
+    `transform` is what the model does to its logits. `device` is the plan's device type. `kernel` says what works on the
+    rows: `torch` or `triton`."""
 
     transform: HeadTransform
-    budget: int
+    budget: int | None
     device: str = "cpu"
-
-    kernel = "torch"
+    kernel: str = "torch"
 
     def loss_sum(
         self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, loss: TokenLoss
     ) -> torch.Tensor:
-        head = output_head(model)
-        targets = supervised(labels, head.out_features)
+        layer = output_layer(model)
+        targets = supervised(labels, layer.vocabulary)
         if not len(targets):
-            return nothing(hidden, head.weight, head.bias)
-        sweep = self._sweep(head, hidden, targets, self.transform)
-        return ChunkedLoss.apply(targets.hidden(hidden), head.weight, head.bias, sweep, loss)
+            return nothing(hidden, *layer.parameters())
+        return loss_sum(score=self.score(self.transform, loss), **_operands(layer, hidden, targets))
 
     def logprobs(
         self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0
     ) -> torch.Tensor:
-        head = output_head(model)
-        targets = supervised(labels, head.out_features)
+        layer = output_layer(model)
+        targets = supervised(labels, layer.vocabulary)
         if not len(targets):
-            return hidden.new_zeros(labels.shape, dtype=torch.float32) + nothing(hidden, head.weight, head.bias)
-        sweep = self._sweep(head, hidden, targets, self.transform.tempered(temperature))
-        logp = ChunkedLogProbs.apply(targets.hidden(hidden), head.weight, head.bias, sweep)
-        return targets.place(logp, labels)
+            return hidden.new_zeros(labels.shape, dtype=torch.float32) + nothing(hidden, *layer.parameters())
+        score = self.score(self.transform.tempered(temperature))
+        return targets.place(logprobs(score=score, **_operands(layer, hidden, targets)), labels)
 
-    def rows(self, vocabulary: int) -> int:
-        """How many positions fit into the budget. Raises `RunError` where not even one does."""
-        row = vocabulary * LOGIT_BYTES
-        if self.budget >= row:
-            return self.budget // row
-        text = (
-            f"{self.budget >> 20} MiB do not hold one row of logits over a vocabulary of {vocabulary:,} ({row:,} bytes)"
-        )
-        raise RunError(Problem(text, key="loss.chunk_mib", fix=f"loss.chunk_mib={-(-row >> 20)}"))
+    def score(self, transform: HeadTransform, loss: TokenLoss | None = None) -> Score:
+        return Score(transform, self.kernel, self.device, loss, self.budget)
+
+    def rows(self, vocabulary: int, itemsize: int = 4) -> int:
+        """How many positions' logits fit into the budget. Raises `RunError` where not even one does."""
+        return self.score(self.transform).limit(vocabulary, itemsize, trained=True, width=0)
 
     def describe(self) -> str:
-        return f"chunks of at most {self.budget >> 20} MiB, {self.transform.describe()}"
+        size = "chunks that suit the products" if self.budget is None else f"chunks of at most {self.budget >> 20} MiB"
+        return f"{size}, {self.transform.describe()}"
 
-    def _sweep(self, head: torch.nn.Linear, hidden: torch.Tensor, targets: Targets, transform: HeadTransform) -> Sweep:
-        dtype = compute_dtype(hidden, head.weight)
-        return Sweep(targets.ids, self.rows(head.out_features), transform, dtype, self.device)
+
+def _operands(layer: OutputLayer, hidden: torch.Tensor, targets: Targets) -> dict[str, Any]:
+    """What the functions on rows take: a target is predicted from the position before it."""
+    flat = hidden.reshape(-1, hidden.shape[-1])
+    return {
+        "hidden": flat, "weight": layer.weight, "bias": layer.bias, "low": layer.low(flat), "up": layer.up(),
+        "ids": targets.ids, "at": targets.at - 1,
+    }  # fmt: skip

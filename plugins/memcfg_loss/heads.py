@@ -7,13 +7,15 @@ a head.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from memcfg import Problem, RunError
 from memcfg.engine.forward import causal_model, model_logits
+from memcfg_loss.layer import PLAIN_PATH, output_head
 from memcfg_loss.transform import HeadTransform
 
 PLAIN = frozenset(
@@ -178,8 +180,6 @@ _READERS: tuple[tuple[dict[str, str], Callable[[float], HeadTransform]], ...] = 
     (CAPPED, lambda value: HeadTransform(softcap=value)),
 )
 
-PLAIN_PATH = "loss.type=nll loss.kernel=full  # the model's own logits, whole"
-
 
 def transform_of(model: torch.nn.Module) -> HeadTransform:
     """What the model does to its logits, by its model type. Raises `RunError` for a type that is not known."""
@@ -194,28 +194,29 @@ def transform_of(model: torch.nn.Module) -> HeadTransform:
     raise RunError(Problem(text, key="loss.kernel", fix=PLAIN_PATH))
 
 
-def output_head(model: torch.nn.Module) -> torch.nn.Linear:
-    """The linear layer that makes the logits. Raises `RunError` where it is anything else."""
-    head = causal_model(model).get_output_embeddings()  # type: ignore[operator]
-    if type(head) is not torch.nn.Linear:
-        kind = type(head)
-        text = f"the output head is a `{kind.__name__}` of `{kind.__module__}`, whose product the kernel does not know"
-        raise RunError(Problem(text, key="loss.kernel", fix=PLAIN_PATH))
-    return head
+@contextmanager
+def _without_dropout(module: torch.nn.Module) -> Iterator[None]:
+    """An adapter on the head may drop elements: not while its product is looked at."""
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)
 
 
 def prove(model: torch.nn.Module, transform: HeadTransform) -> None:
     """Hold the formula against the model's own logits of two random hidden states. Raises `RunError` where they differ.
 
     Says nothing of weights that are not there (on `meta`, or held by other ranks)."""
-    head = output_head(model)
+    head, module = output_head(model), causal_model(model).get_output_embeddings()  # type: ignore[operator]
     if head.weight.is_meta or head.weight.numel() != head.out_features * head.in_features:
         return
     noise = torch.randn(1, 2, head.in_features, generator=torch.Generator().manual_seed(0))
     hidden = noise.to(head.weight)
-    with torch.no_grad():
+    with torch.no_grad(), _without_dropout(module):
         own = model_logits(model, hidden).float()
-        mine = transform.apply_(head(hidden).float())
+        mine = transform.apply_(module(hidden).float())
     if not torch.allclose(mine, own, rtol=0.02, atol=0.02 * float(own.abs().max())):
         text = f"`{type(causal_model(model)).__name__}` does more to its logits than the kernel knows ({transform.describe()})"
         raise RunError(Problem(text, key="loss.kernel", fix=PLAIN_PATH))

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from memcfg_loss.fused import ops
 from memcfg_loss.fused.products import Layer, Needs
 from memcfg_loss.fused.score import Rows, Score, ascend, descend, statistics
 
@@ -26,10 +25,8 @@ def loss_sum(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, scor
     """Sum of the loss over N > 0 targets `ids`, float32 scalar. The other arguments are those of `Layer` and `Rows`."""
     if torch.is_grad_enabled():
         return _Loss.apply(hidden, weight, bias, low, up, ids, at, score)
-    rows, layer = Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up)
-    if score.loss is None or score.smoothing or score.z_loss:
-        return descend(rows, layer, score, Needs(False, False))[0].sum()
-    return score.loss.value(statistics(rows, layer, score)[0]).sum()
+    assert score.loss is not None
+    return score.loss.value(_scored(Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up), score)).sum()
 
 
 def logprobs(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, score: Score, *, bias: Maybe = None,
@@ -37,18 +34,28 @@ def logprobs(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, scor
     """Log-probabilities of N > 0 targets `ids`, float32 [N]. The other arguments are those of `Layer` and `Rows`."""
     if torch.is_grad_enabled():
         return _LogProbs.apply(hidden, weight, bias, low, up, ids, at, score)
-    return statistics(Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up), score)[0]
+    return _scored(Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up), score)
 
 
-def compute_dtype(hidden: torch.Tensor) -> torch.dtype:
-    """The type that products run in: autocast's where it is on, otherwise that of the hidden states."""
-    kind = hidden.device.type
-    return torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else hidden.dtype
+def _scored(rows: Rows, layer: Layer, score: Score) -> torch.Tensor:
+    with _no_autocast(rows.hidden):
+        return statistics(rows, layer, score)[0]
+
+
+def compute_dtype(hidden: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
+    """The type in which the model itself would multiply: autocast's where it is on, the weight's otherwise."""
+    kind = _kind(hidden)
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
 def _layer(hidden: torch.Tensor, weight: torch.Tensor, bias: Maybe, up: Maybe) -> Layer:
-    dtype = compute_dtype(hidden)
+    dtype = compute_dtype(hidden, weight)
     return Layer(weight.to(dtype), None if bias is None else bias.to(dtype), None if up is None else up.to(dtype))
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    """Autocast knows no `meta`: it is asked about the CPU then."""
+    return "cpu" if tensor.device.type == "meta" else tensor.device.type
 
 
 def _shapes(*tensors: Maybe) -> list[Maybe]:
@@ -56,11 +63,13 @@ def _shapes(*tensors: Maybe) -> list[Maybe]:
     return [None if x is None else torch.empty_like(x, device="meta") for x in tensors]
 
 
-def _scaled(gradient: Maybe, by: torch.Tensor, like: Maybe) -> Maybe:
-    """A float32 gradient times the scalar `by`, rounded once to the type of `like`; in place where that is float32."""
+def _scaled(gradient: Maybe, by: torch.Tensor, like: Maybe, score: Score) -> Maybe:
+    """A gradient times the scalar `by`, rounded once to the type of `like`; in place where that is its own type."""
     if gradient is None or like is None:
         return None
-    return gradient.mul_(by) if like.dtype == gradient.dtype else ops.scaled_to(gradient, by, like.dtype)
+    if score.kernel == "triton" and like.dtype != gradient.dtype:
+        return score.rows.scaled_to(gradient, by, like.dtype)
+    return gradient.mul_(by).to(like.dtype)
 
 
 def _spread(gradient: Maybe, at: Maybe, like: Maybe) -> Maybe:
@@ -79,7 +88,7 @@ class _Loss(torch.autograd.Function):
             value, found = descend(Rows(hidden, low, at, ids), layer, score, needs)
         # An attribute, not `save_for_backward`: these are no activations, and hooks that move saved tensors to the host
         # must leave them alone.
-        ctx.found, ctx.like, ctx.at = list(found), _shapes(hidden, weight, bias, low, up), at
+        ctx.found, ctx.like, ctx.at, ctx.score = list(found), _shapes(hidden, weight, bias, low, up), at, score
         return value.sum()
 
     @staticmethod
@@ -87,7 +96,7 @@ class _Loss(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         found = _taken(ctx)
         # Each float32 gradient is let go as soon as it is rounded: two of them never lie beside their copies.
-        scaled = [_scaled(found.pop(0), gradient, like) for like in ctx.like]
+        scaled = [_scaled(found.pop(0), gradient, like, ctx.score) for like in ctx.like]
         return _inputs(scaled, ctx.at, ctx.like)
 
 
@@ -101,7 +110,7 @@ class _LogProbs(torch.autograd.Function):
         ctx.like = _shapes(hidden, weight, bias, low, up)
         with _no_autocast(hidden):
             if ctx.frozen:
-                value, found = descend(rows, layer, _nll(score), ctx.needs)
+                value, found = descend(rows, layer, score, ctx.needs)
                 ctx.found, ctx.at = [found.hidden, None, None, found.low, None], at
                 return value.neg_()
             logp, logsum = statistics(rows, layer, score)
@@ -125,7 +134,7 @@ def _taken(ctx: Any) -> list[Maybe]:
 
 def _rowwise(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     """The backward of log-probabilities under a frozen head: the gradient of each row times its own factor."""
-    by = gradient.float().neg().unsqueeze(1)
+    by = gradient.neg().unsqueeze(1)
     found = _taken(ctx)
     scaled = [None if g is None else g.mul_(by).to(like.dtype) for g, like in zip(found, ctx.like, strict=True)]
     return _inputs(scaled, ctx.at, ctx.like)
@@ -137,7 +146,7 @@ def _again(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     cast = [None if x is None else x.to(ctx.dtype) for x in (weight, bias, up)]
     layer = Layer(cast[0], cast[1], cast[2])  # type: ignore[arg-type]
     with _no_autocast(hidden):
-        found = ascend(Rows(hidden, low, at, ids), layer, ctx.score, ctx.needs, logsum, gradient.float().contiguous())
+        found = ascend(Rows(hidden, low, at, ids), layer, ctx.score, ctx.needs, logsum, gradient.contiguous())
     rounded = [None if g is None else g.to(like.dtype) for g, like in zip(found, ctx.like, strict=True)]
     return _inputs(rounded, at, ctx.like)
 
@@ -148,10 +157,5 @@ def _inputs(gradients: list[Maybe], at: Maybe, like: list[Maybe]) -> tuple[Any, 
     return _spread(hidden, at, like[0]), weight, bias, _spread(low, at, like[3]), up, None, None, None
 
 
-def _nll(score: Score) -> Score:
-    return Score(score.transform, fused="nll", chunk=score.chunk)
-
-
 def _no_autocast(hidden: torch.Tensor) -> Any:
-    kind = "cpu" if hidden.device.type == "meta" else hidden.device.type
-    return torch.autocast(kind, enabled=False)
+    return torch.autocast(_kind(hidden), enabled=False)

@@ -8,25 +8,28 @@ from dataclasses import dataclass
 import torch
 
 from memcfg import Problem, RunError
-from memcfg_loss.fused.ops import padded
 
-MIB = 1 << 20
+MIB: int = 1 << 20
 TILE = 256
 """Rows of two neighbouring tiles of the matrix unit, which works on pairs: chunks of many rows are cut to a multiple."""
-FROZEN_MIB = 320
-TRAINED_MIB = 640
+FROZEN = 320 * MIB
+TRAINED = 640 * MIB
+"""Bytes of logits with which the products run at full rate (measured on an H200)."""
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """`rows` rows of `columns` logits at a time, in one buffer."""
+    """`rows` rows of `columns` logits at a time, in one buffer whose rows are `width` elements long."""
 
     rows: int
     columns: int
+    width: int
 
-    def buffer(self, total: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        whole = torch.empty(min(self.rows, total), padded(self.columns), dtype=dtype, device=device)
-        whole[:, self.columns :].zero_()
+    def buffer(self, weight: torch.Tensor) -> torch.Tensor:
+        """Room for a chunk, in the type and on the device of `weight`."""
+        whole = weight.new_empty(self.rows, self.width)
+        if self.width > self.columns:
+            whole[:, self.columns :].zero_()
         return whole[:, : self.columns]
 
     def parts(self, total: int) -> Iterator[slice]:
@@ -34,28 +37,25 @@ class Chunks:
             yield slice(start, min(start + self.rows, total))
 
 
-def fitting(budget: int, total: int, columns: int, itemsize: int) -> Chunks:
-    """The largest chunks within `budget` bytes, evened out over `total` rows. Raises `RunError` if no row fits."""
-    row = padded(columns) * itemsize
-    rows = budget // row
-    if rows < 1:
-        raise RunError(
-            Problem(
-                f"{budget / MIB:g} MiB hold no row of {columns:,} logits of {itemsize} bytes",
-                key="loss.chunk_mib",
-                fix=f"set `loss.chunk_mib={-(-row // MIB)}` or more",
-            )
-        )
-    if rows >= TILE:
-        rows -= rows % TILE
-        even = -(-total // max(1, -(-total // rows)))
-        rows = min(rows, -(-even // TILE) * TILE)
-    return Chunks(max(1, min(rows, total)), columns)
+def fitting(room: int, row: int, vocabulary: int) -> int:
+    """How many rows of `row` bytes fit into `room` bytes. Raises `RunError` if not even one does."""
+    if room >= row:
+        return room // row
+    text = f"{room >> 20} MiB do not hold one row of logits over a vocabulary of {vocabulary:,} ({row:,} bytes)"
+    raise RunError(Problem(text, key="loss.chunk_mib", fix=f"loss.chunk_mib={-(-row >> 20)}"))
 
 
-def preferred(weight: torch.Tensor, trained: bool) -> int:
-    """Bytes for a chunk when the user names none: enough rows that the products run at full rate.
+def evened(limit: int, total: int) -> int:
+    """Rows of a chunk: as few chunks as `limit` allows, equal in size but for the matrix unit's tiles."""
+    tile = TILE if limit >= TILE else 1
+    limit -= limit % tile
+    even = -(-total // -(-total // limit))
+    return min(limit, -(-even // tile) * tile, total)
+
+
+def preferred(weight: int, trained: bool) -> int:
+    """Bytes for a chunk when the user names none. `weight` are the bytes of the layer's weight.
 
     The backward of a trained head holds the float32 weight gradient and the rounded one side by side; until then the
     room of the latter is free for logits."""
-    return max(TRAINED_MIB * MIB, weight.numel() * weight.element_size()) if trained else FROZEN_MIB * MIB
+    return max(TRAINED, weight) if trained else FROZEN

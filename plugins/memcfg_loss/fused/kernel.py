@@ -11,6 +11,9 @@ multiples of 16 a thread moves 16 bytes at a time.
 The kernels are bound by memory, but not by far: each instruction for each element counts. So factors are folded into
 exponents, and the target's element is mended once a row instead of compared with every column."""
 
+# Parameters of a kernel have no Python types: Triton reads annotations as its own.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 import triton

@@ -12,26 +12,6 @@ from typing import NamedTuple
 import torch
 
 
-def product_(result: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """`result = left @ right`, float32 [R, C] from [R, K] and [K, C] of any one type."""
-    if left.dtype == result.dtype:
-        torch.mm(left, right, out=result)
-    elif result.device.type == "cpu":
-        torch.mm(left.float(), right.float(), out=result)
-    else:
-        torch.mm(left, right, out_dtype=result.dtype, out=result)
-
-
-def accumulate_(result: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """`result += left @ right`, float32 [R, C] from [R, K] and [K, C] of any one type."""
-    if left.dtype == result.dtype:
-        result.addmm_(left, right)
-    elif result.device.type == "cpu":
-        result.addmm_(left.float(), right.float())
-    else:
-        torch.addmm(result, left, right, out_dtype=result.dtype, out=result)
-
-
 class Needs(NamedTuple):
     """Which of the head's inputs need a gradient."""
 
@@ -53,6 +33,11 @@ class Layer:
     bias: torch.Tensor | None = None
     up: torch.Tensor | None = None
 
+    @property
+    def precision(self) -> torch.dtype:
+        """The type of everything that adds up."""
+        return torch.promote_types(torch.float32, self.weight.dtype)
+
     def raw_(self, result: torch.Tensor, hidden: torch.Tensor, low: torch.Tensor | None) -> torch.Tensor:
         """Raw logits [n, V] of hidden states [n, H], written to `result`."""
         if self.bias is None:
@@ -66,19 +51,19 @@ class Layer:
 
 
 class Gradients:
-    """Float32 gradients of a sum over N rows, built chunk by chunk; None for what needs none."""
+    """Gradients of a sum over N rows in `Layer.precision`, built chunk by chunk; None for what needs none."""
 
-    def __init__(self, needs: Needs, layer: Layer, rows: int) -> None:
+    def __init__(self, needs: Needs, layer: Layer, rows: int, device: str) -> None:
+        """`device` is the plan's device type: what runs on storage-less tensors is what would run there."""
         self.layer = layer
+        self._on_cuda = device == "cuda" and layer.precision != layer.weight.dtype
+        self._first = True
         new = layer.weight.new_empty
         vocabulary, width = layer.weight.shape
         rank = 0 if layer.up is None else layer.up.shape[1]
         shapes = ((rows, width), (vocabulary, width), (vocabulary,), (rows, rank), (vocabulary, rank))
-        made = [new(s, dtype=torch.float32) if need else None for need, s in zip(needs, shapes, strict=True)]
+        made = [new(s, dtype=layer.precision) if need else None for need, s in zip(needs, shapes, strict=True)]
         self.hidden, self.weight, self.bias, self.low, self.up = made
-        self._sum = product_
-        if self.bias is not None:
-            self.bias.zero_()
 
     def __iter__(self) -> Iterator[torch.Tensor | None]:
         """In the order of `Needs`."""
@@ -87,13 +72,33 @@ class Gradients:
     def add(self, part: slice, slope: torch.Tensor, hidden: torch.Tensor, low: torch.Tensor | None) -> None:
         """Add one chunk. `slope` [n, V] is the gradient over raw logits; rows `part` of N."""
         if self.hidden is not None:
-            product_(self.hidden[part], slope, self.layer.weight)
+            self._write(self.hidden[part], slope, self.layer.weight)
         if self.low is not None and self.layer.up is not None:
-            product_(self.low[part], slope, self.layer.up)
+            self._write(self.low[part], slope, self.layer.up)
         if self.weight is not None:
-            self._sum(self.weight, slope.t(), hidden)
+            self._add(self.weight, slope.t(), hidden)
         if self.up is not None and low is not None:
-            self._sum(self.up, slope.t(), low)
+            self._add(self.up, slope.t(), low)
         if self.bias is not None:
-            self.bias.add_(slope.sum(0, dtype=torch.float32))
-        self._sum = accumulate_
+            summed = slope.sum(0, dtype=self.bias.dtype)
+            self.bias.copy_(summed) if self._first else self.bias.add_(summed)
+        self._first = False
+
+    def _write(self, result: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+        """`result = left @ right`, of rows that no other chunk has a part in."""
+        if left.dtype == result.dtype:
+            torch.mm(left, right, out=result)
+        elif self._on_cuda:
+            torch.mm(left, right, out_dtype=result.dtype, out=result)
+        else:
+            result.copy_(torch.mm(left, right))
+
+    def _add(self, result: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+        """`result += left @ right`; the first chunk's product is written, so that nothing need be zeroed."""
+        if not self._on_cuda:
+            left, right = left.to(result.dtype), right.to(result.dtype)
+            torch.mm(left, right, out=result) if self._first else result.addmm_(left, right)
+        elif self._first:
+            torch.mm(left, right, out_dtype=result.dtype, out=result)
+        else:
+            torch.addmm(result, left, right, out_dtype=result.dtype, out=result)

@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from memcfg.batch import TokenLoss
-from memcfg_loss.fused import ops
-from memcfg_loss.fused.chunks import Chunks, fitting, preferred
+from memcfg_loss.fused.chunks import Chunks, evened, fitting, preferred
 from memcfg_loss.fused.products import Gradients, Layer, Needs
+from memcfg_loss.tokens import DFT, NLL
 from memcfg_loss.transform import HeadTransform
+
+ROWS = {"torch": "memcfg_loss.fused.plain", "triton": "memcfg_loss.fused.ops"}
+"""Kernel -> the module that works on rows of logits."""
+FUSED = (NLL, DFT)
+"""Losses whose derivative the kernels know themselves; any other is asked for it, between two kernels."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """What is done to the rows. `fused` is the loss that the one-kernel form knows (`nll`, `dft`); None asks `loss` itself
-    for value and derivative of each log-probability. `smoothing` (of labels) and `z_loss` (times the square of the
-    log-sum) go with `nll`. `chunk` is the budget in bytes, None for what suits the layer."""
+    """What is done to the rows: by which kernel, on which device type, for which loss (None: log-probabilities), with how
+    many bytes of logits at once (None: what suits the layer)."""
 
     transform: HeadTransform
+    kernel: str = "torch"
+    device: str = "cpu"
     loss: TokenLoss | None = None
-    fused: str | None = None
-    smoothing: float = 0.0
-    z_loss: float = 0.0
-    chunk: int | None = None
+    budget: int | None = None
+
+    @property
+    def rows(self) -> Any:
+        return importlib.import_module(ROWS[self.kernel])
 
     @property
     def factors(self) -> tuple[float, float, float]:
         return self.transform.scale, self.transform.softcap or 0.0, self.transform.temperature
 
+    def limit(self, vocabulary: int, itemsize: int, trained: bool, width: int) -> int:
+        """How many rows of logits over a layer [vocabulary, width] fit. Raises `RunError` where not even one does."""
+        # The torch kernel works in float32 whatever the products' type.
+        itemsize = max(4, itemsize) if self.kernel == "torch" else itemsize
+        row = self.rows.padded(vocabulary) * itemsize
+        room = preferred(vocabulary * width * itemsize, trained) if self.budget is None else self.budget
+        return fitting(room, row, vocabulary)
+
     def chunks(self, layer: Layer, rows: int, trained: bool) -> Chunks:
-        size = layer.weight.element_size()
-        room = preferred(layer.weight, trained) if self.chunk is None else self.chunk
-        return fitting(room, rows, layer.weight.shape[0], size)
+        vocabulary, width = layer.weight.shape
+        limit = self.limit(vocabulary, layer.weight.element_size(), trained, width)
+        return Chunks(evened(limit, rows), vocabulary, self.rows.padded(vocabulary))
 
 
 @dataclass(frozen=True)
@@ -54,27 +71,31 @@ class Rows:
         low = None if self.low is None else self._take(self.low, part).to(dtype)
         return self._take(self.hidden, part).to(dtype), low
 
+    def values(self, layer: Layer) -> torch.Tensor:
+        """Room for one number a row."""
+        return torch.empty(len(self), dtype=layer.precision, device=self.ids.device)
+
     def _take(self, source: torch.Tensor, part: slice) -> torch.Tensor:
         return source[part] if self.at is None else source.index_select(0, self.at[part])
 
 
 def statistics(rows: Rows, layer: Layer, score: Score) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability and log-sum of each row, float32 [N] both: one product, no gradient."""
-    logp, logsum = torch.empty(2, len(rows), dtype=torch.float32, device=rows.ids.device)
+    """Log-probability and log-sum of each row, [N] both: one product, no gradient."""
+    logp, logsum = rows.values(layer), rows.values(layer)
     chunks = score.chunks(layer, len(rows), trained=False)
-    buffer = chunks.buffer(len(rows), layer.weight.dtype, rows.ids.device)
+    buffer = chunks.buffer(layer.weight)
     for part in chunks.parts(len(rows)):
         raw = layer.raw_(buffer[: part.stop - part.start], *rows.of(part, layer.weight.dtype))
-        ops.row_statistics_(raw, rows.ids[part], logp[part], logsum[part], None, None, *score.factors)
+        score.rows.row_statistics_(raw, rows.ids[part], logp[part], logsum[part], None, None, *score.factors)
     return logp, logsum
 
 
 def descend(rows: Rows, layer: Layer, score: Score, needs: Needs) -> tuple[torch.Tensor, Gradients]:
-    """The loss of each row, float32 [N], and the gradients of their sum."""
+    """The loss of each row, [N], and the gradients of their sum. Without a loss, that of the log-probabilities."""
     chunks = score.chunks(layer, len(rows), trained=needs.weight)
-    buffer = chunks.buffer(len(rows), layer.weight.dtype, rows.ids.device)
-    gradients = Gradients(needs, layer, len(rows))
-    value = torch.empty(len(rows), dtype=torch.float32, device=rows.ids.device)
+    buffer = chunks.buffer(layer.weight)
+    gradients = Gradients(needs, layer, len(rows), score.device)
+    value = rows.values(layer)
     for part in chunks.parts(len(rows)):
         hidden, low = rows.of(part, layer.weight.dtype)
         raw = layer.raw_(buffer[: part.stop - part.start], hidden, low)
@@ -88,24 +109,23 @@ def ascend(
 ) -> Gradients:
     """The gradients of `sum(coefficient * logp)`; logits are made once more. `logsum` as `statistics` gave it."""
     chunks = score.chunks(layer, len(rows), trained=needs.weight)
-    buffer = chunks.buffer(len(rows), layer.weight.dtype, rows.ids.device)
-    gradients = Gradients(needs, layer, len(rows))
+    buffer = chunks.buffer(layer.weight)
+    gradients = Gradients(needs, layer, len(rows), score.device)
     for part in chunks.parts(len(rows)):
         hidden, low = rows.of(part, layer.weight.dtype)
         raw = layer.raw_(buffer[: part.stop - part.start], hidden, low)
-        ops.logp_to_gradient_(raw, rows.ids[part], logsum[part], coefficient[part], *score.factors)
+        score.rows.logp_to_gradient_(raw, rows.ids[part], logsum[part], coefficient[part], *score.factors)
         gradients.add(part, raw, hidden, low)
     return gradients
 
 
 def _turn(raw: torch.Tensor, ids: torch.Tensor, value: torch.Tensor, score: Score) -> None:
     """Raw logits into gradients, and each row's loss into `value`."""
-    if score.fused is not None:
-        dft = score.fused == "dft"
-        ops.loss_to_gradient_(raw, ids, value, *score.factors, dft, score.smoothing, score.z_loss)
+    loss = score.loss if score.loss is not None else NLL()
+    if type(loss) in FUSED:
+        score.rows.loss_to_gradient_(raw, ids, value, *score.factors, type(loss) is DFT, 0.0, 0.0)
         return
-    assert score.loss is not None
-    logsum = torch.empty_like(value)
-    ops.row_statistics_(raw, ids, value, logsum, None, None, *score.factors)
-    ops.logp_to_gradient_(raw, ids, logsum, score.loss.derivative(value), *score.factors)
-    value.copy_(score.loss.value(value))
+    logsum, copy = torch.empty_like(value), raw if score.kernel == "triton" else raw.clone()
+    score.rows.row_statistics_(copy, ids, value, logsum, None, None, *score.factors)
+    score.rows.logp_to_gradient_(raw, ids, logsum, loss.derivative(value), *score.factors)
+    value.copy_(loss.value(value))

@@ -8,10 +8,11 @@ import torch
 from memcfg_loss.chunked import ChunkedHead
 from memcfg_loss.full import FullHead
 from memcfg_loss.heads import CAPPED, DIVIDED, MULTIPLIED, PLAIN, output_head, prove, transform_of
+from memcfg_loss.layer import output_layer
 from memcfg_loss.tokens import NLL
 from memcfg_loss.transform import HeadTransform
 from memcfg_model.types import MODEL_TYPES
-from peft import LoraConfig, get_peft_model
+from peft import IA3Config, LoraConfig, get_peft_model
 from transformers import (
     CONFIG_MAPPING,
     AutoModelForCausalLM,
@@ -156,10 +157,14 @@ def test_an_unknown_architecture_is_refused():
     assert "loss.kernel=full" in caught.value.problems[0].fix
 
 
-def test_a_head_that_is_more_than_a_linear_layer_is_refused():
-    adapted = get_peft_model(tied(), LoraConfig(r=2, target_modules=["lm_head"]))
+def test_a_head_whose_adapter_is_no_sum_of_products_is_refused():
+    adapted = get_peft_model(tied(), IA3Config(target_modules=["lm_head"], feedforward_modules=[]))
     with pytest.raises(RunError, match="the output head is a `Linear` of `peft"):
         prove(adapted, transform_of(adapted))
+    adapted = get_peft_model(tied(), LoraConfig(r=2, target_modules=["lm_head"], use_dora=True))
+    with pytest.raises(RunError, match=r"adapter `default` is no plain LoRA \(DoraLinearVariant\)") as caught:
+        output_layer(adapted)
+    assert caught.value.problems[0].fix.startswith("peft.head=false")
 
 
 def test_a_model_that_does_more_than_is_known_is_found_out():
