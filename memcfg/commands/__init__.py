@@ -13,16 +13,17 @@ TRAIN: Final = "train"
 COMMANDS: Final = {
     "train": "compile the request and train (what happens without a command)",
     "resolve": "compile only: print the plan and the reason for every value",
+    "explain": "how one value was decided, back to what was typed: `explain OPTION`",
+    "why-not": "what stands in the way of a value: `why-not OPTION=VALUE`",
+    "diff": "which values differ between two requests or plans, and by which rule",
     "run": "train a plan that was resolved before: `run RUN/resolved.yaml`",
     "check": "build a run and prove its first step, without training",
     "predict": "the peak memory of a run, by simulation: needs no GPU, no weights and no data",
+    "plan": "which technique sets fit a memory budget, fastest first",
     "plugins": "list what is installed and what each plugin contributes",
 }
 
 LATER: Final = {
-    "plan": "which techniques fit a memory budget",
     "lint": "faults in the rules of installed plugins",
-    "why-not": "why an option cannot have a value",
-    "explain": "how one value was decided",
 }
 """Commands that are promised and not there yet."""

@@ -20,6 +20,8 @@ aten = torch.ops.aten
 LARGE: Final = 1 << 16
 """Elements of a floating tensor from which on it is not computed with."""
 
+COPIES: Final = (aten.copy_.default, aten._to_copy.default)
+
 NOTHING: Final = object()
 """What `Host.answer` returns for an operation that is not its business."""
 
@@ -34,6 +36,8 @@ class Host:
 
     def answer(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of an operation on the host or between host and device, or `NOTHING`."""
+        if func not in COPIES and args and isinstance(args[0], Tensor) and args[0].is_meta:
+            return NOTHING
         given = list(tensors(args))
         if func is aten.copy_.default and given[0].device.type != given[1].device.type:
             self._copied(given[0].numel() * given[0].element_size())

@@ -36,7 +36,7 @@ class Values:
     changes: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Set:
     """A valid technique set: the plan, what was chosen beyond the request, and what that changes."""
 

@@ -194,7 +194,6 @@ def shorten(model: Any, layers: int) -> None:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """No garbage collection: a death must come when its last reference goes, not later. Random states stay."""
-    gc.collect()
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -73,11 +73,14 @@ class Values:
             )
         found = real.nonzero()
         result = torch.empty_strided(found.shape, found.stride(), dtype=torch.long, device="meta")
-        self.known[result.untyped_storage()._cdata] = found.untyped_storage()
+        if found.numel():
+            self.known[result.untyped_storage()._cdata] = found.untyped_storage()
         return result
 
     def follow(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
         """Do to the known values what was done to the tensors, or forget those that were overwritten by unknown ones."""
+        if func._schema.name == "aten::set_":
+            return  # a tensor is laid over another storage: what is known hangs on storages
         written = [args[i] for i in _written(func) if i < len(args)]
         results = [t for t in tensors(out) if t.device.type == "meta" and not any(t is w for w in written)]
         fresh = [t for t in results if t.untyped_storage()._cdata not in self.known and _worth(t)]
@@ -97,7 +100,7 @@ class Values:
         for tensor, found in zip(results, computed, strict=False):
             key = tensor.untyped_storage()._cdata
             same = found.stride() == tensor.stride() and found.storage_offset() == tensor.storage_offset()
-            if tensor.device.type == "meta" and key not in self.known and same:
+            if tensor.device.type == "meta" and key not in self.known and same and _worth(tensor):
                 self.known[key] = found.untyped_storage()
 
     def _real(self, args: Sequence[Any]) -> list[Any] | None:
@@ -127,7 +130,9 @@ def tensors(thing: Any) -> Iterator[Tensor]:
 
 
 def _worth(tensor: Tensor) -> bool:
-    """Whether a new tensor may be looked into later."""
+    """Whether a new tensor may be looked into later. An empty storage has no grave to say when it dies."""
+    if not tensor.untyped_storage().nbytes():
+        return False
     floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
     return tensor.numel() <= (LARGEST_FLOAT if floating else LARGEST)
 

@@ -1,0 +1,152 @@
+"""`memcfg plan`: which technique sets fit a memory budget, fastest first.
+
+Beyond overrides it reads `plan.axes` (vary only these), `plan.keep` (never these), `plan.allow` (changes of what is learned
+that may be proposed; `all`) and `plan.find=false` (leave out the longest length, the most rows and the smallest card)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from memcfg.commands.arguments import Arguments
+from memcfg.errors import MemcfgError, Problem, RequestError
+from memcfg.report.console import Terminal
+
+if TYPE_CHECKING:
+    from memcfg.planner.inverse import Inverse
+    from memcfg.planner.search import Ladder
+    from memcfg.planner.sets import Wishes
+    from memcfg.registry import Registry
+    from memcfg.solver.request import Request
+
+PREFIX: Final = "plan."
+WORDS: Final = ("axes", "keep", "allow", "find")
+
+
+def main(arguments: Arguments, terminal: Terminal) -> int:
+    """Print the ladder. Exit code 0: something fits, 1: nothing does, 2: no plan at all."""
+    arguments.refuse_flags("json")
+    try:
+        return _plan(arguments, terminal)
+    except MemcfgError as error:
+        if not arguments.has("json"):
+            raise
+        from memcfg.report import jsonform
+
+        terminal.show(jsonform.text(jsonform.failure(error)))
+        return error.exit_code
+
+
+def _plan(arguments: Arguments, terminal: Terminal) -> int:
+    from memcfg.commands.train import calm_openmp
+    from memcfg.compose.request import installed
+
+    wishes, find, rest = asked(arguments.rest)
+    registry = installed()
+    request = composed(arguments, rest, registry)
+    calm_openmp("cpu")
+    with Talk(terminal) as talk:
+        ladder = found(request, registry, wishes, talk)
+        inverse = reach(ladder, request, registry, talk) if find else None
+    if arguments.has("json"):
+        from memcfg.report import jsonform
+        from memcfg.report.ladder import ladder_data
+
+        terminal.show(jsonform.text(ladder_data(ladder, inverse)))
+    else:
+        from memcfg.report.ladder import show_ladder
+
+        terminal.show(*show_ladder(ladder, inverse))
+    return 0 if ladder.rungs else 1
+
+
+def composed(arguments: Arguments, rest: list[str], registry: Registry) -> Request:
+    """The request, the model's configuration fetched first where only the network has it."""
+    from memcfg.compose import compose
+
+    again = lambda: compose(rest, registry=registry, config_dir=arguments.config_dir)  # noqa: E731
+    request = again()
+    plan = registry.plan(request)
+    if plan.pending:
+        from memcfg.planner.config import fetch
+
+        request = again() if fetch(plan) else request
+    return request
+
+
+def found(request: Request, registry: Registry, wishes: Wishes, tell: Any) -> Ladder:
+    """The ladder. Raises `RequestError` where no budget is known."""
+    from memcfg.planner.budget import budget_of
+    from memcfg.planner.hosts import machine_of
+    from memcfg.planner.search import Search
+
+    plan = registry.plan(request)
+    machine = machine_of(plan)
+    budget = budget_of(plan, machine)
+    if budget is None:
+        fix = "budget=24gib, or a card: assume.device=rtx4090"
+        raise RequestError(Problem("there is nothing to fit into", key="budget", fix=fix))
+    return Search(request, registry, machine, budget.bytes, wishes, tell).run()
+
+
+def reach(ladder: Ladder, request: Request, registry: Registry, tell: Any) -> Inverse:
+    from memcfg.planner.inverse import answers
+
+    tell("how far the smallest set reaches")
+    rung = ladder.rungs[-1] if ladder.rungs else ladder.least
+    return answers(request, registry, ladder.machine, ladder.budget, rung.set)
+
+
+def asked(words: list[str]) -> tuple[Wishes, bool, list[str]]:
+    """What is said to the planner itself, and the overrides that are left. Raises `RequestError`."""
+    from memcfg.planner.sets import Wishes
+
+    wishes, find, rest = Wishes(), True, []
+    for word in words:
+        key, _, value = word.lstrip("+").partition("=")
+        if not key.startswith(PREFIX):
+            rest.append(word)
+            continue
+        name = key.removeprefix(PREFIX)
+        if name not in WORDS or not value:
+            raise RequestError(_no_word(key))
+        if name == "find":
+            find = value.lower() not in ("false", "no", "off", "none", "null")
+        else:
+            wishes = replace(wishes, **{name: _list(value)})
+    return wishes, find, rest
+
+
+def _list(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.strip("[]").split(",") if part.strip())
+
+
+def _no_word(key: str) -> Problem:
+    from memcfg.compose.spelling import nearest
+
+    known = [f"{PREFIX}{word}" for word in WORDS]
+    fix = "the planner reads `plan.axes=[...]`, `plan.keep=[...]`, `plan.allow=[...]` and `plan.find=false`"
+    return Problem("the planner reads no such word", key=key, nearest=nearest(key, known), fix=fix)
+
+
+class Talk:
+    """What the search reports: one line that is written over on a terminal, nothing elsewhere."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._status: Any = None
+        self._terminal = terminal
+
+    def __enter__(self) -> Talk:
+        self._terminal.say("looking for technique sets that fit ...")
+        if self._terminal.err.is_terminal and not self._terminal.quiet:
+            self._status = self._terminal.err.status("")
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(text)
