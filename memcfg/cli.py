@@ -84,7 +84,7 @@ def _sweeps(arguments: Arguments) -> bool:
 
 
 def _command(module: str, arguments: Arguments, terminal: Terminal) -> int:
-    return int(importlib.import_module(f"memcfg.commands.{module}").main(arguments, terminal))
+    return int(importlib.import_module(f"memcfg.commands.{module.replace('-', '_')}").main(arguments, terminal))
 
 
 def _raw_commands(words: Sequence[str]) -> tuple[str, ...]:

@@ -44,15 +44,21 @@ def _said(problem: Problem) -> str:
 
 
 def _conflicts(error: ConflictError) -> Iterator[str]:
-    several = len(error.conflicts) > 1
-    yield f"error: no plan satisfies this request{f' ({len(error.conflicts)} conflicts)' if several else ''}"
-    for number, conflict in enumerate(error.conflicts, 1):
-        yield ""
-        yield from _chain(conflict, f"{number}. " if several else "")
-    yield from _repairs(error.repairs)
+    number = len(error.conflicts)
+    yield f"error: no plan satisfies this request{f' ({number} conflicts)' if number > 1 else ''}"
+    yield from conflict_lines(error, "to repair it, append", "no single change repairs this")
     if error.notes:
         yield ""
         yield from note_lines(error.notes)
+
+
+def conflict_lines(error: ConflictError, append: str, nothing: str) -> Iterator[str]:
+    """Each conflict as a chain, then the repairs under the heading `append`."""
+    several = len(error.conflicts) > 1
+    for number, conflict in enumerate(error.conflicts, 1):
+        yield ""
+        yield from _chain(conflict, f"{number}. " if several else "")
+    yield from _repairs(error.repairs, append, nothing)
 
 
 def _chain(conflict: Conflict, number: str) -> Iterator[str]:
@@ -65,12 +71,12 @@ def _chain(conflict: Conflict, number: str) -> Iterator[str]:
         first = False
 
 
-def _repairs(repairs: Sequence[Sequence[str]]) -> Iterator[str]:
+def _repairs(repairs: Sequence[Sequence[str]], append: str, nothing: str) -> Iterator[str]:
     yield ""
     if not repairs:
-        yield "  no single change repairs this"
+        yield f"  {nothing}"
         return
-    yield "  to repair it, append" if len(repairs) == 1 else "  to repair it, append one of"
+    yield f"  {append}" if len(repairs) == 1 else f"  {append} one of"
     for repair in repairs:
         yield f"    {' '.join(_quoted(override) for override in repair)}"
 

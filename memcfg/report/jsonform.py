@@ -49,13 +49,17 @@ def failure(error: MemcfgError) -> dict[str, Any]:
 def option(decision: Decision) -> dict[str, Any]:
     """One option. `value` is null for an unset one (its `kind` tells); `requested` is absent if nothing was."""
     fields = {
-        "value": None if decision.value is UNSET else plain(decision.value),
+        "value": None if decision.value is UNSET else _told(decision, decision.value),
         "kind": decision.kind,
         "rule": decision.rule,
         "because": decision.because,
         "origin": decision.origin,
     }
-    return fields if decision.requested is UNSET else {**fields, "requested": plain(decision.requested)}
+    return fields if decision.requested is UNSET else {**fields, "requested": _told(decision, decision.requested)}
+
+
+def _told(decision: Decision, value: Any) -> Any:
+    return "***" if decision.secret and value is not None else plain(value)
 
 
 def problem(found: Problem) -> dict[str, Any]:

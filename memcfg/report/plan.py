@@ -11,6 +11,8 @@ from memcfg.report.words import count, listed, of, wrapped
 from memcfg.solver.decision import Decision
 from memcfg.solver.expr import UNSET, same
 
+MASKED: Final = "***"
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -38,13 +40,19 @@ def tells(decision: Decision) -> bool:
     return decision.kind in CHANGED or (decision.kind == "default" and bool(decision.antecedents))
 
 
+def shown(key: str, decision: Decision) -> str:
+    """The value as one would type it; that of a secret is not told."""
+    return MASKED if decision.secret and decision.value not in (UNSET, None) else of(key, decision.value)
+
+
 def why(decision: Decision, assumed: bool = False) -> str:
     """The reason for a decision, as one phrase."""
     because = f"because {decision.because}" if decision.because else "a rule says so"
-    asked = f"you asked for `{of('', decision.requested)}`" if decision.requested is not UNSET else ""
+    requested = MASKED if decision.secret else of("", decision.requested)
+    asked = f"you asked for `{requested}`" if decision.requested is not UNSET else ""
     phrases = {
         "you": f"you: {decision.origin}",
-        "fact": "assumed" if assumed else "found on this host",
+        "fact": "assumed" if assumed or decision.origin == "assumed" else "found on this host",
         "forced": f"forced, {because}",
         "overridden": f"{asked}; overridden, {because}",
         "fallback": f"{asked}; answered by this, {because}",
@@ -56,7 +64,7 @@ def why(decision: Decision, assumed: bool = False) -> str:
     renamed = (
         decision.kind == "you" and decision.requested is not UNSET and not same(decision.requested, decision.value)
     )
-    return f"{text} (as `{of('', decision.requested)}`)" if renamed else text
+    return f"{text} (as `{requested}`)" if renamed and not decision.secret else text
 
 
 def _heading(plan: Plan) -> str:
@@ -76,7 +84,7 @@ def _table(plan: Plan, keys: list[str], rules: bool) -> Table:
         reason = why(decision, key in plan.assumed)
         if decision.rule and (rules or decision.kind != "default"):
             reason += f" [{decision.rule}]"
-        table.add_row(key, of(key, decision.value), reason)
+        table.add_row(key, shown(key, decision), reason)
     return table
 
 

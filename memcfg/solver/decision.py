@@ -17,7 +17,7 @@ class Decision:
     `kind`: you (the user chose it), fact (probed), forced (a rule left no other value), overridden (a rule won against
     the user's other choice), fallback (a request was answered by another value), default (a rule proposed it), yielded
     (a default that gave way to its next proposal), unset. `requested` is absent (`UNSET`) where nothing was requested.
-    `antecedents` are the keys that the rule's condition read."""
+    `antecedents` are the keys that the rule's condition read. The value of a `secret` one is shown nowhere."""
 
     value: Any
     kind: str
@@ -27,6 +27,7 @@ class Decision:
     origin: str | None = None
     requested: Any = UNSET
     role: str = "choice"
+    secret: bool = False
 
 
 @dataclass(frozen=True)

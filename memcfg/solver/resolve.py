@@ -140,7 +140,10 @@ class _Decisions:
         self.theory = answer.problem.program.theory
 
     def all(self) -> dict[str, Decision]:
-        return {key: self._decide(option) for key, option in self.theory.options.items()}
+        return {key: self._kept(option, self._decide(option)) for key, option in self.theory.options.items()}
+
+    def _kept(self, option: Option, decision: Decision) -> Decision:
+        return replace(decision, secret=True) if option.secret else decision
 
     def _decide(self, option: Option) -> Decision:
         if option.role == "fact":
