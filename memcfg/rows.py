@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 NO_TARGET = "no target left"
 """The ledger's reason for rows that nothing could be learned from."""
+TYPES = {"input_ids": pa.list_(pa.int32()), "labels": pa.list_(pa.int64()), "seq_lengths": pa.list_(pa.int32())}
+"""Arrow types of the columns of prepared rows, which empty ones do not show."""
 QUIET = 20_000
 """Fewer rows than this are mapped without a progress bar."""
 
@@ -97,6 +99,19 @@ def mapped(
     if not dataset.cache_files:
         return made(None)
     return arrowfile.kept(arrowfile.folder() / f"rows-{fingerprint}.arrow", made)
+
+
+def streamed(
+    dataset: datasets.IterableDataset, function: Callable[[pa.Table, int], pa.Table], *, size: int
+) -> datasets.IterableDataset:
+    """`function` over every `size` rows of a stream of prepared rows, given the number of the first; its columns replace
+    all others. The state of the result is its source's at the beginning of those rows, and how many rows it has given."""
+
+    def over(batch: dict[str, list[Any]], numbers: list[int]) -> dict[str, list[Any]]:
+        table = pa.table({name: pa.array(values, TYPES.get(name)) for name, values in batch.items()})
+        return dict(function(table, numbers[0]).to_pydict())
+
+    return dataset.map(over, batched=True, batch_size=size, with_indices=True)
 
 
 @contextmanager

@@ -96,7 +96,9 @@ def loader_of(run: Run, batches: MicroBatches) -> Loader:
     from memcfg.engine.streamed import StreamLoader
 
     about = {"accumulation": run.plan["run.accumulation"], "seed": run.plan["run.seed"]}
-    return StepLoader(batches, **about) if hasattr(batches.rows, "__len__") else StreamLoader(batches, run.ledger, **about)
+    return (
+        StepLoader(batches, **about) if hasattr(batches.rows, "__len__") else StreamLoader(batches, run.ledger, **about)
+    )
 
 
 class StepLoader:

@@ -32,7 +32,8 @@ class StreamLoader:
         self._reader: Iterator[Any] | None = None
         self._next: list[Any] | None = None
         self._before: dict[str, Any] = {}
-        self._counts: dict[str, Any] | None = None
+        self._loaded: dict[str, Any] | None = None
+        """The place that was loaded, until the first row is read from there."""
         self._length: int | None = None
 
     def at(self, epoch: int, position: int) -> list[Batch]:
@@ -40,7 +41,9 @@ class StreamLoader:
         if (epoch, position) != (self.epoch, self.position):
             raise ValueError("of a stream only the next step can be looked at")
         rows = self._peek()
-        return list(self.batches.made(mine(list(parts(rows, self.batches.batch_size)), self.batches.rank, self.batches.world)))
+        return list(
+            self.batches.made(mine(list(parts(rows, self.batches.batch_size)), self.batches.rank, self.batches.world))
+        )
 
     def __iter__(self) -> Iterator[list[Batch]]:
         while True:
@@ -69,21 +72,22 @@ class StreamLoader:
         self._reader = self._next = None
         self.batches.rows.set_epoch(self.epoch)  # type: ignore[attr-defined]
         self.batches.rows.load_state_dict(state["stream"])  # type: ignore[attr-defined]
-        self._counts = state["ledger"]
+        self._loaded = {name: state[name] for name in ("stream", "ledger")}
 
     def _peek(self) -> list[Any]:
         """The rows of the next step."""
         if self._next is None:
             self._before = self._here()
             self._next = self._read()
-            if self._counts is not None:
-                self.ledger.restore(self._counts)
-                self._counts = None
+            if self._loaded is not None:
+                self.ledger.restore(self._loaded["ledger"])
+                self._loaded = None
         return self._next
 
     def _here(self) -> dict[str, Any]:
-        counts = self.ledger.state() if self._counts is None else self._counts
-        return {"stream": self.batches.rows.state_dict(), "ledger": counts}  # type: ignore[attr-defined]
+        if self._loaded is not None:
+            return self._loaded
+        return {"stream": self.batches.rows.state_dict(), "ledger": self.ledger.state()}  # type: ignore[attr-defined]
 
     def _read(self) -> list[Any]:
         """The next rows; those of the next epoch where this one is over. Raises `DataError` for a stream without rows."""
@@ -91,7 +95,9 @@ class StreamLoader:
             return rows
         if not self.position:
             reasons = ", ".join(f"{count} rows: {reason}" for reason, count in self.ledger.reasons.items())
-            raise DataError(Problem(f"the stream has no row to train on{f' ({reasons})' if reasons else ''}", "data.source"))
+            raise DataError(
+                Problem(f"the stream has no row to train on{f' ({reasons})' if reasons else ''}", "data.source")
+            )
         self._length, self.epoch, self.position = self.position, self.epoch + 1, 0
         self._reader = None
         self.batches.rows.set_epoch(self.epoch)  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Check, Default, Enum, Forbid, NotYet, Plugin, Setting, key, only_when
+from memcfg import Check, Default, Enum, Forbid, Ignored, Plugin, Setting, key, only_when
 
 mode = Enum("batching.mode", ("rows", "tokens"), doc="whether a micro-batch is bounded by rows or by tokens")
 tokens = Setting(
@@ -35,9 +35,18 @@ plugin = Plugin(
             [tokens, "truncation.max_length"], _longest_fits, when=by_tokens, id="batching.tokens.longest",
             because="a document is never divided between micro-batches",
         ),
+        Forbid(
+            by_tokens & key("data.streaming").on, id="batching.tokens.streaming",
+            because="rows of similar length are found among all of them, and a stream is never all there",
+            suggest=["batching.mode=rows", "data.streaming=false"],
+        ),
+        Ignored(
+            "run.batch_size", id="batching.tokens.rows", when=by_tokens,
+            because="a micro-batch then holds as many rows as fit in `batching.tokens`",
+        ),
         *only_when(by_tokens, tokens, because="only `batching=tokens` has a budget"),
     ],
     groups={"batching": "what a micro-batch holds"},
+    hooks="memcfg_batching.hooks",
     active=by_tokens,
-    not_yet=[NotYet(by_tokens, "batches bounded by tokens are not written yet")],
 )  # fmt: skip

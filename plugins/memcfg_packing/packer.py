@@ -139,8 +139,11 @@ def _dataset(
     fingerprint = str(Hasher.hash([source._fingerprint, "memcfg.packing", VERSION, *depends_on]))
     path = _beside(source, fingerprint)
     about = {"fingerprint": fingerprint, "split": source.split}
-    packed = None if path is None else arrowfile.cached(path, **about)
-    return _formatted(arrowfile.made(path, schema, make, **about) if packed is None else packed, source)
+    if path is None:
+        return _formatted(arrowfile.made(None, schema, make, **about), source)
+    with arrowfile.locked(path):
+        packed = arrowfile.cached(path, **about)
+        return _formatted(arrowfile.made(path, schema, make, **about) if packed is None else packed, source)
 
 
 def _schema(columns: dict[str, ragged.Ragged], boundaries: bool) -> pa.Schema:

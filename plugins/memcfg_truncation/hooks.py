@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import datasets
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from memcfg import Plan, hookimpl, ragged, rows
@@ -11,28 +14,49 @@ from memcfg.engine.ledger import Ledger
 
 VERSION = 1
 """Part of the cache's fingerprint: raise it whenever cutting changes."""
+AT_A_TIME = 64
+"""Rows of a stream that are cut at a time."""
 
 
 @hookimpl(consumes="tokens", produces="tokens")
-def memcfg_prepare_dataset(plan: Plan, dataset: datasets.Dataset, ledger: Ledger, split: str) -> datasets.Dataset:
-    """Rows of at most `truncation.max_length` tokens that have a target; what is cut or dropped is counted."""
+def memcfg_prepare_dataset(
+    plan: Plan, dataset: datasets.Dataset | datasets.IterableDataset, ledger: Ledger, split: str
+) -> datasets.Dataset | datasets.IterableDataset:
+    """Rows of at most `truncation.max_length` tokens that have a target; what is cut or dropped is counted.
+
+    Rows of several documents come from trainers that compare documents, and cut each of them by itself."""
     limit = plan.get("truncation.max_length")
-    if limit is None or packed(plan, split):
+    if limit is None or packed(plan, split) or "seq_lengths" in (dataset.column_names or ()):
         return dataset
-    lengths = rows.lengths(dataset)
-    if not (lengths > limit).any():
+    if isinstance(dataset, datasets.IterableDataset):
+        return streamed(dataset, limit, plan["truncation.mode"], ledger)
+    if not (rows.lengths(dataset) > limit).any():
         return dataset
-    before = int(rows.targets(dataset).sum())
     shorter = cut(dataset, limit, plan["truncation.mode"])
     keep = rows.with_targets(shorter, split=split, fix=advice(plan))
+    account(ledger, dataset, shorter, keep, limit)
+    return shorter if keep.all() else shorter.select(np.flatnonzero(keep))
+
+
+def account(ledger: Ledger, whole: Any, shorter: Any, keep: npt.NDArray[np.bool_], limit: int) -> None:
+    """Count what was cut off the rows that stay, and the rows that do not."""
+    lengths = rows.lengths(whole)
     dropped, cut_off = int(lengths[~keep].sum()), int(np.maximum(lengths - limit, 0)[keep].sum())
     ledger.drop(rows.NO_TARGET, rows=int((~keep).sum()), tokens=dropped)
-    ledger.add(
-        tokens_truncated=cut_off,
-        tokens_kept=-dropped - cut_off,
-        tokens_supervised=int(rows.targets(shorter).sum()) - before,
-    )
-    return shorter if keep.all() else shorter.select(np.flatnonzero(keep))
+    learned = int(rows.targets(shorter).sum()) - int(rows.targets(whole).sum())
+    ledger.add(tokens_truncated=cut_off, tokens_kept=-dropped - cut_off, tokens_supervised=learned)
+
+
+def streamed(dataset: datasets.IterableDataset, limit: int, mode: str, ledger: Ledger) -> datasets.IterableDataset:
+    """The same of rows that come one after another, counted as they come."""
+
+    def over(table: pa.Table, _: int) -> pa.Table:
+        shorter = _cut(table, list(ragged.of(table)), limit, mode)
+        keep = rows.targets(shorter) > 0
+        account(ledger, table, shorter, keep, limit)
+        return shorter.filter(pa.array(keep))
+
+    return rows.streamed(dataset, over, size=AT_A_TIME)
 
 
 def packed(plan: Plan, split: str) -> bool:

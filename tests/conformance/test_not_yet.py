@@ -9,14 +9,11 @@ from memcfg import RunError
 from memcfg.registry import load
 
 REFUSED = {
-    "batching": ["batching.mode=tokens"],
     "distributed": ["distributed.strategy!=none"],
-    "dpo": ["trainer.name=dpo"],
     "generation": ["generation.continuous_batching=true"],
     "gkd": ["trainer.name=gkd"],
     "grpo": ["trainer.name=grpo"],
     "kto": ["trainer.name=kto"],
-    "liger": ["liger.enabled=true"],
     "moe": ["moe.aux=true"],
     "online_dpo": ["trainer.name=online_dpo"],
     "peft": ["peft.method=adalora"],
@@ -38,12 +35,12 @@ def test_what_is_still_refused() -> None:
 
 
 def test_the_plan_warns_and_the_run_is_refused() -> None:
-    plan = memcfg.resolve(["trainer=dpo"])
-    notes = [note for note in plan.notes if note.rule == "dpo.not_yet"]
+    plan = memcfg.resolve(["trainer=kto"])
+    notes = [note for note in plan.notes if note.rule == "kto.not_yet"]
     assert [note.level for note in notes] == ["warning"]
     with pytest.raises(RunError) as caught:
         load().hooks(plan)
-    assert "the DPO objective and its collator are not written yet" in str(caught.value)
+    assert "the KTO objective and its collator are not written yet" in str(caught.value)
 
 
 def test_a_plan_without_them_is_not_refused() -> None:
