@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Bool, Check, Default, Fact, Forbid, Ignored, NotYet, Plugin, Require, Setting, key, only_when
+from memcfg import Bool, Check, Default, Fact, Forbid, Ignored, Plugin, Require, Setting, key, only_when
 
 enabled = Bool("liger.enabled", doc="use Liger's kernels")
 layers = Setting("liger.layers", bool, default=True, doc="patch norms, rotary embeddings and feed-forward layers")
@@ -130,6 +130,6 @@ plugin = Plugin(
     ],
     provides={"loss.kernel": ("liger",)},
     groups={"liger": "Liger's fused kernels"},
+    hooks="memcfg_liger.hooks",
     active=enabled.on,
-    not_yet=[NotYet(enabled.on, "patching a model with Liger's kernels is not written yet")],
 )  # fmt: skip

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from memcfg.batch import TokenLoss
+from memcfg.head.layer import OutputLayer, output_layer
+from memcfg.head.targets import Targets, nothing, supervised
+from memcfg.head.transform import HeadTransform
 from memcfg_loss.fused.autograd import logprobs, loss_sum
 from memcfg_loss.fused.score import Score
-from memcfg_loss.layer import OutputLayer, output_layer
-from memcfg_loss.targets import Targets, nothing, supervised
-from memcfg_loss.transform import HeadTransform
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch.nn.functional import log_softmax
 
 from memcfg.batch import TokenLoss
 from memcfg.engine.forward import model_logits
-from memcfg_loss.targets import Targets, supervised
+from memcfg.head.targets import Targets, supervised
 
 
 class FullHead:

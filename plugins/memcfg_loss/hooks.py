@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg import hookimpl
 from memcfg.engine.evidence import Effective
+from memcfg.head.architectures import prove, transform_of
+from memcfg.head.layer import output_layer
 from memcfg_loss.chunked import ChunkedHead
 from memcfg_loss.full import FullHead
-from memcfg_loss.heads import prove, transform_of
-from memcfg_loss.layer import output_layer
 from memcfg_loss.tokens import DFT, NLL
 
 if TYPE_CHECKING:

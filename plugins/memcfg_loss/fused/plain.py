@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from memcfg_loss.transform import HeadTransform
+from memcfg.head.transform import HeadTransform
 
 Tensor = torch.Tensor
 

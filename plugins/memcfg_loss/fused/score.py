@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from memcfg.batch import TokenLoss
+from memcfg.head.transform import HeadTransform
 from memcfg_loss.fused.chunks import Chunks, evened, fitting, preferred
 from memcfg_loss.fused.products import Gradients, Layer, Needs
 from memcfg_loss.tokens import DFT, NLL
-from memcfg_loss.transform import HeadTransform
 
 ROWS = {"torch": "memcfg_loss.fused.plain", "triton": "memcfg_loss.fused.ops"}
 """Kernel -> the module that works on rows of logits."""

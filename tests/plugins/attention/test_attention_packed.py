@@ -7,7 +7,6 @@ import pytest
 import torch
 from memcfg_attention.hooks import memcfg_attention
 from memcfg_loss.chunked import ChunkedHead
-from memcfg_loss.heads import transform_of
 from memcfg_loss.tokens import NLL
 from memcfg_padding.hooks import PaddedLayout
 from memcfg_padding_free.hooks import FlatLayout, RowsLayout
@@ -17,6 +16,7 @@ from memcfg import Decision, Plan, RunError
 from memcfg.batch import Batch, Documents
 from memcfg.engine.forward import attach_head
 from memcfg.engine.layout import Paper
+from memcfg.head.architectures import transform_of
 
 pytestmark = pytest.mark.torch
 VOCABULARY = 64

@@ -8,10 +8,10 @@ import pytest
 import torch
 from memcfg_loss.chunked import ChunkedHead
 from memcfg_loss.tokens import DFT, NLL
-from memcfg_loss.transform import HeadTransform
 
 from memcfg import RunError
 from memcfg.batch import IGNORE
+from memcfg.head.transform import HeadTransform
 
 pytestmark = pytest.mark.torch
 VOCABULARY, WIDTH = 64, 16

@@ -14,7 +14,7 @@ import torch
 from memcfg_loss.chunked import ChunkedHead
 from memcfg_loss.full import FullHead
 from memcfg_loss.tokens import NLL
-from memcfg_loss.transform import HeadTransform
+from memcfg.head.transform import HeadTransform
 
 class Model(torch.nn.Module):
     base_model_prefix = "model"

@@ -7,10 +7,7 @@ import pytest
 import torch
 from memcfg_loss.chunked import ChunkedHead
 from memcfg_loss.full import FullHead
-from memcfg_loss.heads import CAPPED, DIVIDED, MULTIPLIED, PLAIN, output_head, prove, transform_of
-from memcfg_loss.layer import output_layer
 from memcfg_loss.tokens import NLL
-from memcfg_loss.transform import HeadTransform
 from memcfg_model.types import MODEL_TYPES
 from peft import IA3Config, LoraConfig, get_peft_model
 from transformers import (
@@ -29,6 +26,9 @@ from transformers import (
 from memcfg import RunError
 from memcfg.batch import IGNORE
 from memcfg.engine.forward import attach_head, model_logits
+from memcfg.head.architectures import CAPPED, DIVIDED, MULTIPLIED, PLAIN, output_head, prove, transform_of
+from memcfg.head.layer import output_layer
+from memcfg.head.transform import HeadTransform
 
 pytestmark = pytest.mark.torch
 

@@ -15,8 +15,8 @@ import torch
 
 from memcfg import Problem, RunError
 from memcfg.engine.forward import causal_model, model_logits
-from memcfg_loss.layer import PLAIN_PATH, output_head
-from memcfg_loss.transform import HeadTransform
+from memcfg.head.layer import PLAIN_PATH, output_head
+from memcfg.head.transform import HeadTransform
 
 PLAIN = frozenset(
     [
