@@ -204,7 +204,8 @@ def _overrides(decisions: Mapping[str, Decision]) -> Iterator[Note]:
 
 
 def _advice(program: Program, values: Mapping[str, Any]) -> Iterator[Note]:
+    options = program.theory.options
     for rule in program.rules.values():
         if isinstance(rule, Advise) and holds(rule.when, values):
-            text = PLACEHOLDER.sub(lambda found: show(values[found[1]]), rule.text)
+            text = PLACEHOLDER.sub(lambda m: "***" if options[m[1]].secret else show(values[m[1]]), rule.text)
             yield Note(rule.level, rule.id, text)

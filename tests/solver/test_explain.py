@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memcfg import (
+    Advise,
     Bool,
     Check,
     ConflictError,
@@ -246,6 +247,9 @@ def test_secrets_stay_secret():
         resolve(Theory.build([trainer, token], [RULES[0], *rules]), Request({"hub.token": Choice("hunter2", "f")}))
     assert "hunter2" not in str(raised.value)
     assert "you chose `hub.token=***` (f)" in str(raised.value)
+    advise = Advise("fetching with {hub.token}", when=trainer == "sft", id="p.fetch")
+    found = resolve(Theory.build([trainer, token], [RULES[0], advise]), Request({"hub.token": Choice("hunter2", "f")}))
+    assert [note.text for note in found.notes] == ["fetching with ***"]
 
 
 def test_what_would_make_a_supposition_possible():
