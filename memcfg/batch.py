@@ -15,7 +15,7 @@ Shapes: B rows, L positions in a row, N supervised targets, H hidden, V vocabula
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -31,13 +31,13 @@ class Documents:
     """One micro-batch as ragged documents, before any padding.
 
     `input_ids` and `labels` hold one 1-D int64 tensor for each document. `rows` lists, for each row of the prepared data
-    set, the indices of its documents in order: packed rows have several. `fields` are the trainer's own values, one
-    entry for each document (for example which pair a document belongs to)."""
+    set, the indices of its documents in order: packed rows have several. `fields` are the trainer's own values: tensors or
+    lists with one entry for each document (for example which pair a document belongs to)."""
 
     input_ids: list[torch.Tensor]
     labels: list[torch.Tensor]
     rows: list[list[int]]
-    fields: dict[str, list[Any]] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
 
     def lengths(self) -> list[int]:
         return [len(ids) for ids in self.input_ids]
@@ -157,3 +157,49 @@ class Objective(Protocol):
     def metrics(self) -> Mapping[str, float]:
         """What to log beside the loss, over the micro-batches since the last call; then it starts anew."""
         ...
+
+
+Score = Callable[["torch.nn.Module", Batch], "torch.Tensor"]
+"""Gives one number for each document of a batch: its summed log-probability under the model, float32 [D]."""
+
+
+@runtime_checkable
+class Compared(Protocol):
+    """An objective that compares the model with a frozen reference. Where a plan has one, it is given at build."""
+
+    def refer(self, reference: Reference) -> None:
+        """Given once at build, after `bind`."""
+        ...
+
+    def score(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        """What the reference is asked for, by the same function as the model: a `Score`."""
+        ...
+
+
+@runtime_checkable
+class Evaluated(Protocol):
+    """An objective that has more to say of held-out rows than their loss."""
+
+    def held_out(self) -> Mapping[str, float]:
+        """What to log beside the held-out loss, over the micro-batches since the last call; then it starts anew."""
+        ...
+
+
+class Reference(Protocol):
+    """The frozen model that a policy is compared with."""
+
+    def scores(self, model: torch.nn.Module, batch: Batch, score: Score) -> torch.Tensor:
+        """The reference's scores of the batch's documents, without gradient. `model` is the policy, as it is wrapped."""
+        ...
+
+    def prepare(self, rows: Any, model: torch.nn.Module, score: Score, batches: Batches) -> Any:
+        """The rows, with what can be computed of them before training added; called once for each split at build.
+        `batches(rows, n)` gives all rows as micro-batches of `n` on the model's device, in order."""
+        ...
+
+    def follow(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Called once at build, for a reference that moves with the policy."""
+        ...
+
+
+Batches = Callable[[Any, int], "Iterable[Batch]"]

@@ -4,19 +4,24 @@ The same function builds the model on `meta` for the memory simulator."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from memcfg.batch import Compared
+from memcfg.engine import companion
 from memcfg.engine.forward import attach_head
 from memcfg.engine.ledger import Ledger
+from memcfg.engine.loader import MicroBatches
 from memcfg.errors import DataError, Problem
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from memcfg.batch import Attention, Batch, Grouping, Head, Layout, Objective, TokenLoss
+    from memcfg.batch import Attention, Batch, Grouping, Head, Layout, Objective, Reference, TokenLoss
     from memcfg.engine.loader import Collator
     from memcfg.plan import Plan
     from memcfg.registry.hooks import Hooks
@@ -50,12 +55,14 @@ class Run:
     eval_ledger: Ledger = field(default_factory=Ledger)
     first: list[Batch] = field(default_factory=list)
     grouping: Grouping | None = None
+    reference: Reference | None = None
 
 
 NEEDED = (
     "load_tokenizer", "load_dataset", "collator", "layout", "load_model", "attention", "head", "objective", "optimizer",
 )  # fmt: skip
-"""The exclusive hooks that every run calls; `loss` is called where the plan sets `loss.type`."""
+"""The exclusive hooks that every run calls; `loss` is called where the plan sets `loss.type`, `reference` where it sets
+`reference.mode`."""
 
 
 def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = True) -> Run:
@@ -65,7 +72,8 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     plugin implements."""
     device = device or plan.device
     scored = plan.get("loss.type") is not None
-    hooks.require(*NEEDED, *(["loss"] if scored else []))
+    compared = plan.get("reference.mode") is not None
+    hooks.require(*NEEDED, *(["loss"] if scored else []), *(["reference"] if compared else []))
     tokenizer = hooks.load_tokenizer(plan=plan)
     ledgers = {"train": Ledger(), "eval": Ledger()}
     rows = {split: _rows(plan, hooks, tokenizer, split, ledgers[split]) if data else None for split in ledgers}
@@ -74,9 +82,19 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     model, attention, head = _model(plan, hooks, device)
     objective, loss = hooks.objective(plan=plan), hooks.loss(plan=plan) if scored else None
     objective.bind(loss, attention)
+    reference = _reference(plan, hooks, device, model, attention) if compared else None
+    if reference is not None and isinstance(objective, Compared):
+        objective.refer(reference)
+        for split, found in rows.items():
+            if found is not None and collator is not None:
+                batches = partial(_batches, collator, layout, device)
+                rows[split] = reference.prepare(found, model, objective.score, batches)
+    optimizer = hooks.optimizer(plan=plan, model=model)
+    if reference is not None:
+        reference.follow(model, optimizer)
     return Run(
         plan, hooks, device, tokenizer, rows["train"], rows["eval"], collator, layout, model, attention, loss, head,
-        objective, optimizer=hooks.optimizer(plan=plan, model=model),
+        objective, optimizer, reference=reference,
         contexts=list(hooks.step_context(plan=plan, model=model, contexts=[])),
         ledger=ledgers["train"], eval_ledger=ledgers["eval"], grouping=hooks.grouping(plan=plan, grouping=None),
     )  # fmt: skip
@@ -103,6 +121,18 @@ def _rows(plan: Plan, hooks: Hooks, tokenizer: Any, split: str, ledger: Ledger) 
 def _nothing_left(ledger: Ledger) -> str:
     reasons = ", ".join(f"{count} rows: {reason}" for reason, count in ledger.reasons.items())
     return f"no training row is left of {ledger.rows_in}" + (f" ({reasons})" if reasons else "")
+
+
+def _reference(plan: Plan, hooks: Hooks, device: str, model: torch.nn.Module, attention: Attention) -> Reference:
+    def load(path: str, key: str) -> torch.nn.Module:
+        return companion.loaded(plan, hooks, device, attention, path, key)
+
+    reference: Reference = hooks.reference(plan=plan, model=model, load=load)
+    return reference
+
+
+def _batches(collator: Collator, layout: Layout, device: str, rows: Any, size: int) -> Iterator[Batch]:
+    return (batch.to(device) for batch in MicroBatches(rows, collator, layout, size).of(range(len(rows))))
 
 
 def _model(plan: Plan, hooks: Hooks, device: str) -> tuple[torch.nn.Module, Attention, Head]:

@@ -57,7 +57,9 @@ class Course(TrainerCallback):
         values = {"loss": float(trainer.mean_loss(run.first).loss)}
         values["tokens_per_second"] = trainer.meter.discard()
         if run.eval is not None:
+            trainer.held_out()  # what the first step's rows left there
             values["eval_loss"] = float(trainer.mean_loss_of(run.eval).loss)
+            values |= trainer.held_out()
         run.objective.metrics()
         self.metrics.note(step, values)
 

@@ -17,6 +17,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from memcfg.batch import Evaluated
 from memcfg.engine.build import Run
 from memcfg.engine.loader import Loader, MicroBatches, loader_of
 from memcfg.engine.metrics import Meter
@@ -93,7 +94,13 @@ class EngineTrainer(Trainer):
             raise ValueError("a run that was built without data cannot be trained")
         batch_size = run.plan["run.batch_size"]
         return MicroBatches(
-            rows, run.collator, run.layout, batch_size, accelerator.process_index, accelerator.num_processes, run.grouping
+            rows,
+            run.collator,
+            run.layout,
+            batch_size,
+            accelerator.process_index,
+            accelerator.num_processes,
+            run.grouping,
         )
 
     # ------------------------------------------------------------------------------------ what Trainer asks for
@@ -125,7 +132,7 @@ class EngineTrainer(Trainer):
         """The held-out loss, by the same objective and head as training. Logged, and told to the callbacks."""
         self.meter.stop()
         loss = float(self.mean_loss_of(self.run.eval).loss)
-        metrics = {f"{metric_key_prefix}_loss": loss}
+        metrics = {f"{metric_key_prefix}_loss": loss} | self.held_out(f"{metric_key_prefix}_")
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         self.meter.start()
@@ -147,6 +154,12 @@ class EngineTrainer(Trainer):
         """The mean loss over all these rows, in order."""
         batches = self.micro_batches(rows).of(range(len(rows)))
         return self.mean_loss(batches)
+
+    def held_out(self, prefix: str = "eval_") -> dict[str, float]:
+        """What the objective has to say of the rows that were just evaluated."""
+        objective = self.run.objective
+        found = objective.held_out() if isinstance(objective, Evaluated) else {}
+        return {prefix + name: value for name, value in found.items()}
 
     def mean_loss(self, batches: Iterable[Any]) -> StepResult:
         """The mean loss over micro-batches, on the prepared model, averaged over ranks."""

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from memcfg.registry._markers import chain, exclusive
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     import datasets
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from memcfg.batch import Attention, Grouping, Head, Layout, Objective, TokenLoss
+    from memcfg.batch import Attention, Grouping, Head, Layout, Objective, Reference, TokenLoss
     from memcfg.engine.evidence import Effective
     from memcfg.engine.ledger import Ledger
     from memcfg.plan import Plan
@@ -104,6 +105,12 @@ def memcfg_head(plan: Plan, model: torch.nn.Module) -> Head:
 @exclusive("loss.type")
 def memcfg_loss(plan: Plan) -> TokenLoss:
     """A function of each token's log-probability, with its derivative (SFT)."""
+
+
+@exclusive("reference.mode")
+def memcfg_reference(plan: Plan, model: torch.nn.Module, load: Callable[[str, str], torch.nn.Module]) -> Reference:
+    """Where the frozen reference's log-probabilities come from. `model` is the built model before its first step;
+    `load(path, key)` loads another one, frozen (`key`: the option that an error should name)."""
 
 
 @exclusive("attention.implementation")

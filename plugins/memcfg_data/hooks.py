@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from memcfg import DataError, Plan, Problem, arrowfile, hookimpl
-from memcfg_data import columnar, files, forms, held, holdout, hub, jsonl, stdlib, stream, table
+from memcfg_data import columnar, files, forms, held, holdout, hub, jsonl, preferences, stdlib, stream, table
 
 if TYPE_CHECKING:
     from memcfg.engine.ledger import Ledger
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("memcfg.data")
 
 PAIR = pa.schema([("name", pa.string()), ("prompt", pa.string()), ("completion", pa.string())])
+PREFERENCE = pa.schema([(name, pa.string()) for name in ("name", "prompt", "chosen", "rejected")])
+COMPARING = ("dpo", "kto", "reward")
+"""Trainers that learn from pairs of completions: the standard library gives them such pairs."""
 FEWEST_PAIRS = 200
 """A library that yields fewer pairs than this is not really there."""
 FORMATS = {"jsonl": jsonl, "parquet": columnar}
@@ -47,9 +50,9 @@ def memcfg_load_dataset(plan: Plan, split: str, ledger: Ledger) -> datasets.Data
 
 
 def _stdlib(plan: Plan, part: str, ledger: Ledger) -> datasets.Dataset | datasets.IterableDataset | None:
-    rows = stdlib_rows()
+    rows = preference_rows(stdlib_rows()) if plan.get("trainer.name") in COMPARING else stdlib_rows()
     wanted = min(plan.get("data.eval_rows") or 0, len(rows) // 8)
-    chosen = _part(rows.select_columns(["prompt", "completion"]), rows["name"][:], wanted, part)
+    chosen = _part(rows.remove_columns("name"), rows["name"][:], wanted, part)
     return chosen.to_iterable_dataset() if _streams(plan, part) and chosen is not None else chosen
 
 
@@ -73,6 +76,23 @@ def stdlib_rows() -> datasets.Dataset:
     return datasets.Dataset(pa.Table.from_batches([_pairs(shipped)]))
 
 
+def preference_rows(rows: datasets.Dataset) -> datasets.Dataset:
+    """The preference pairs that follow from the library's pairs. Raises `DataError` where none do."""
+    name = f"preferences-{rows._fingerprint}-v{preferences.VERSION}"
+
+    def made(path: Path | None) -> datasets.Dataset:
+        found = preferences.preferences(stdlib.Pair(**row) for row in rows)
+        if not found:
+            raise DataError(Problem("no preference pairs can be made without the library's source", "data.source"))
+        return arrowfile.made(path, PREFERENCE, lambda: [_records(found, PREFERENCE)], fingerprint=name)
+
+    if not rows.cache_files:
+        return made(None)
+    path = arrowfile.folder() / f"{name}.arrow"
+    with arrowfile.locked(path):
+        return arrowfile.cached(path, fingerprint=name) or made(path)
+
+
 def _read(folder: Path) -> Iterator[stdlib.Pair]:
     files = stdlib.files(folder)
     for file in tqdm(
@@ -82,8 +102,13 @@ def _read(folder: Path) -> Iterator[stdlib.Pair]:
 
 
 def _pairs(found: list[stdlib.Pair]) -> pa.RecordBatch:
-    columns = [[getattr(pair, name) for pair in found] for name in PAIR.names]
-    return pa.RecordBatch.from_arrays([pa.array(c, pa.string()) for c in columns], schema=PAIR)
+    return _records(found, PAIR)
+
+
+def _records(found: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Objects with a text for each name of the schema."""
+    columns = [[getattr(one, name) for one in found] for name in schema.names]
+    return pa.RecordBatch.from_arrays([pa.array(c, pa.string()) for c in columns], schema=schema)
 
 
 def _shipped() -> list[stdlib.Pair]:

@@ -12,7 +12,6 @@ from memcfg import (
     Enum,
     Forbid,
     Ignored,
-    NotYet,
     Plugin,
     RemovedKey,
     Setting,
@@ -26,9 +25,14 @@ LOSSES = (
 )  # fmt: skip
 NO_DIVERGENCE = ("nca_pair", "bco_pair", "sppo_hard", "aot", "aot_unpaired", "apo_zero", "apo_down")
 """Losses made of log-ratios in a way that leaves no place for another f-divergence."""
+SMOOTHED = ("sigmoid", "sigmoid_norm", "robust", "exo_pair", "aot", "aot_unpaired")
+"""Losses that read the share of swapped pairs."""
+DIVIDED = ("ipo", "sppo_hard")
+"""Losses that divide by `dpo.beta`."""
 
 trainer = key("trainer.name")
 here = trainer == "dpo"
+tiny = key("model.source") == "tiny"
 PAPER = "https://arxiv.org/abs/2305.18290"
 
 loss = Enum("dpo.loss", (*LOSSES, "mixture"), doc="how a pair becomes a loss; `mixture` sums several (`dpo.mixture`)")
@@ -69,6 +73,25 @@ def _mixture_given(values: Mapping[str, Any]) -> str | None:
     return f"the weight of `{wrong[0]}` is not a number" if wrong else None
 
 
+def _mixture_shares(values: Mapping[str, Any]) -> str | None:
+    mixed, share = values["dpo.mixture"] or {}, values["dpo.label_smoothing"]
+    if "exo_pair" in mixed and share == 0:
+        return (
+            "`exo_pair` is mixed in, which takes the logarithm of `dpo.label_smoothing`: set it above 0, to 0.001 say"
+        )
+    if "robust" in mixed and share >= 0.5:
+        return f"`robust` is mixed in, which divides by 1 - 2 * `dpo.label_smoothing`, and that is {share}"
+    return None
+
+
+def _divisor(values: Mapping[str, Any]) -> str | None:
+    used = [values["dpo.loss"], *(values["dpo.mixture"] or {})]
+    divided = next((name for name in used if name in DIVIDED), None)
+    if divided is None or values["dpo.beta"] > 0:
+        return None
+    return f"`dpo.beta` is 0, and the loss `{divided}` divides by it"
+
+
 def _robust_share(values: Mapping[str, Any]) -> str | None:
     share = values["dpo.label_smoothing"]
     return (
@@ -103,6 +126,10 @@ plugin = Plugin(
             key("run.learning_rate"), 1e-6, when=here, id="dpo.run.learning_rate",
             because="a policy that starts from its reference is moved in small steps",
         ),
+        Default(
+            key("run.learning_rate"), 1e-3, when=here & tiny, id="dpo.run.learning_rate.tiny",
+            because="a small model that starts from noise wants larger steps than one that was trained before",
+        ),
         Forbid(
             here & loss.isin(*NO_DIVERGENCE) & (divergence != "reverse_kl"), id="dpo.f_divergence.unused",
             because="this loss is defined on log-ratios alone and would not read the divergence",
@@ -130,6 +157,18 @@ plugin = Plugin(
             because="a mixture is made of named losses and their weights",
         ),
         Check(
+            [mixture, smoothing], _mixture_shares, when=here & (loss == "mixture"), id="dpo.mixture.label_smoothing",
+            because="mixed losses share one `dpo.label_smoothing`",
+        ),
+        Check(
+            ["dpo.loss", mixture, beta], _divisor, when=here, id="dpo.beta.positive",
+            because="a strength of nothing has no inverse",
+        ),
+        Ignored(
+            smoothing, when=here & ~loss.isin(*SMOOTHED, "mixture"), except_values=(0.0,), id="dpo.label_smoothing.unused",
+            because="this loss does not read it",
+        ),
+        Check(
             [smoothing], _robust_share, when=here & (loss == "robust"), id="dpo.label_smoothing.robust",
             because="the robust loss divides by 1 - 2 * label_smoothing", ref="https://arxiv.org/abs/2403.00409",
         ),
@@ -151,6 +190,6 @@ plugin = Plugin(
         ),
     ],
     provides={"trainer.name": ("dpo",)},
+    hooks="memcfg_dpo.hooks",
     active=here,
-    not_yet=[NotYet(here, "the DPO objective and its collator are not written yet")],
 )  # fmt: skip

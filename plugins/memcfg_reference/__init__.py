@@ -14,6 +14,7 @@ adapts = key("peft.method") != "none"
 mode = Enum(
     "reference.mode",
     ("live", "precompute", "adapter"),
+    open=True,
     doc="a second model; its log-probabilities computed once; or the model with its adapter switched off",
 )
 path = Setting(
@@ -95,5 +96,6 @@ plugin = Plugin(
         *only_when(sync.on, mixup, steps, because="only a reference that follows the policy reads it"),
     ],
     groups={"reference": "where the reference's log-probabilities come from"},
+    hooks="memcfg_reference.hooks",
     active=compares,
 )  # fmt: skip

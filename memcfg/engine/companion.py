@@ -1,0 +1,63 @@
+"""A second, frozen model beside the one that is trained: a reference, or a teacher."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memcfg.engine.forward import attach_head
+from memcfg.errors import MemcfgError
+from memcfg.solver.decision import Decision
+
+if TYPE_CHECKING:
+    from memcfg.batch import Attention
+    from memcfg.plan import Plan
+    from memcfg.registry.hooks import Hooks
+
+
+def loaded(plan: Plan, hooks: Hooks, device: str, attention: Attention, path: str, key: str) -> torch.nn.Module:
+    """The model saved in `path` (a folder or a name on the hub), frozen, with attention and head as the plan has them.
+
+    Errors name `key`, the option that gave the path."""
+    place = {"model.source": Decision("hub", "default"), "model.path": Decision(path, "default")}
+    other = replace(plan, decisions={**plan.decisions, **place})
+    try:
+        model: Any = hooks.load_model(plan=other, device=device)
+    except MemcfgError as error:
+        error.problems = tuple(replace(p, key=key) if p.key == "model.path" else p for p in error.problems)
+        raise
+    model.set_attn_implementation(attention.name)
+    attach_head(model, hooks.head(plan=other, model=model))
+    return frozen(model)
+
+
+def copied(model: torch.nn.Module) -> torch.nn.Module:
+    """A frozen copy of the model as it is now."""
+    return frozen(copy.deepcopy(model))
+
+
+def frozen(model: torch.nn.Module) -> torch.nn.Module:
+    return model.requires_grad_(False).eval()
+
+
+@contextmanager
+def bare(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The model itself in eval mode, without gradients, and without its adapter where it has one."""
+    inner: Any = model
+    while isinstance(getattr(inner, "module", None), torch.nn.Module):
+        inner = inner.module
+    training = inner.training
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        if hasattr(inner, "disable_adapter"):
+            stack.enter_context(inner.disable_adapter())
+        inner.eval()
+        try:
+            yield inner
+        finally:
+            inner.train(training)
