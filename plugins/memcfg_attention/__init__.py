@@ -1,13 +1,17 @@
 """Which attention runs, and how it keeps documents apart that share a row."""
 
-from memcfg import Default, Enum, Forbid, Force, Plugin, key
+from memcfg import Bool, Default, Enum, Fact, Forbid, Force, Plugin, key, only_when
 from memcfg_attention.architectures import EAGER, STATEFUL
+
+MASKING = ("sdpa", "eager", "flex")
+FLAT = ("varlen", "flash2", "flash3")
 
 implementation = Enum(
     "attention.implementation",
-    ("sdpa", "eager"),
+    MASKING + FLAT,
     open=True,
-    doc="attention kernel: sdpa (torch's own), eager (plain matrix products)",
+    doc="attention kernel: sdpa (torch's own), eager (plain matrix products), varlen (torch's own over documents of any "
+    "length), flash2 and flash3 (their packages), flex (compiled block masks)",
 )
 separation = Enum(
     "attention.separation",
@@ -16,52 +20,98 @@ separation = Enum(
     open=True,
     doc="how attention keeps documents apart that share a row: rows (masks), flat (cumulative lengths); unset: it cannot",
 )
-model = key("model.type")
+cudnn = Bool("attention.cudnn", doc="let `sdpa` use cuDNN's kernel on a GPU")
+flash2 = Fact("attention.flash2", probe="memcfg_attention.facts:flash2", doc="the package flash-attn is installed")
+flash3 = Fact("attention.flash3", probe="memcfg_attention.facts:flash3", doc="FlashAttention 3 is installed")
+
+device, capability, dtype = key("device.type"), key("device.capability"), key("model.dtype")
+model, padding_free = key("model.type"), key("padding_free.enabled")
+gpu = device == "cuda"
 
 NO_SDPA = (
     "Transformers offers no `sdpa` for this architecture: its scores get a soft cap, a sink or a bias of their own"
 )
+shares = gpu & (capability >= 80) & padding_free.on & ~model.isin(*EAGER)
+"""Where documents share rows and a kernel over cumulative lengths could serve."""
 
 plugin = Plugin(
     name="attention",
     doc="attention kernels with documents kept apart",
-    options=[implementation, separation],
+    options=[implementation, separation, cudnn, flash2, flash3],
     rules=[
         Default(
-            implementation,
-            "sdpa",
-            id="attention.implementation.default",
+            implementation, "sdpa", id="attention.implementation.default",
             because="torch's own attention works on every device and keeps documents apart with masks",
         ),
         Default(
-            implementation,
-            "eager",
-            when=model.isin(*EAGER),
-            id="attention.implementation.eager",
-            because=NO_SDPA,
+            implementation, "eager", when=model.isin(*EAGER), id="attention.implementation.eager", because=NO_SDPA,
+        ),
+        Default(
+            implementation, "varlen", "sdpa", when=shares, id="attention.implementation.varlen",
+            because="on a GPU, documents that share a row cost least without masks: each attends within its own length",
+        ),
+        Default(
+            implementation, "flash2", "varlen", "sdpa", when=shares & flash2.on, id="attention.implementation.flash2",
+            because="flash-attn is installed and takes documents by their lengths",
+        ),
+        Default(
+            implementation, "flash3", "varlen", "sdpa", when=shares & flash3.on & (capability >= 90),
+            id="attention.implementation.flash3", supersedes=["attention.implementation.flash2"],
+            because="FlashAttention 3 is installed and is the fastest that takes documents by their lengths",
         ),
         Forbid(
-            model.isin(*EAGER) & (implementation == "sdpa"),
-            id="attention.sdpa.architecture",
-            because=NO_SDPA,
-            suggest=["attention.implementation=eager"],
+            model.isin(*EAGER) & implementation.isin("sdpa", "flex", *FLAT), id="attention.sdpa.architecture",
+            because=NO_SDPA, suggest=["attention.implementation=eager"],
+        ),
+        Forbid(
+            implementation.isin("flex", *FLAT) & ~gpu, id="attention.kernel.gpu",
+            because="its kernels need a GPU", suggest=["attention.implementation=sdpa"],
+        ),
+        Forbid(
+            implementation.isin(*FLAT) & gpu & (capability < 80), id="attention.kernel.capability",
+            because="its kernels need compute capability 8.0", suggest=["attention.implementation=sdpa"],
+        ),
+        Forbid(
+            (implementation == "flash3") & gpu & (capability < 90), id="attention.flash3.capability",
+            because="FlashAttention 3 needs compute capability 9.0", suggest=["attention.implementation=varlen"],
+        ),
+        Forbid(
+            (implementation == "flash2") & flash2.off, id="attention.flash2.installed",
+            because="the package `flash-attn` is not installed", suggest=["attention.implementation=varlen"],
+        ),
+        Forbid(
+            (implementation == "flash3") & flash3.off, id="attention.flash3.installed",
+            because="FlashAttention 3 is not installed", suggest=["attention.implementation=varlen"],
+        ),
+        Forbid(
+            implementation.isin(*FLAT) & (dtype == "float32"), id="attention.kernel.dtype",
+            because="its kernels take 16-bit numbers only",
+            suggest=["model.dtype=bfloat16", "attention.implementation=sdpa"],
         ),
         Force(
-            separation,
-            "rows",
-            when=implementation.isin("sdpa", "eager"),
-            id="attention.separation.masks",
+            separation, "rows", when=implementation.isin(*MASKING), id="attention.separation.masks",
             because="a mask keeps documents apart in a row",
         ),
+        Force(
+            separation, "flat", when=implementation.isin(*FLAT), id="attention.separation.lengths",
+            because="cumulative lengths keep documents apart, and no mask is needed",
+        ),
         Forbid(
-            model.isin(*STATEFUL) & key("padding_free.enabled").on,
-            id="attention.separation.state",
+            model.isin(*STATEFUL) & padding_free.on, id="attention.separation.state",
             because="in this architecture documents that share a row reach each other whatever the attention does: through "
             "a convolution or a recurrence, or because distances are counted over the whole row",
             suggest=["padding_free.enabled=false"],
         ),
+        Default(
+            cudnn, False, when=gpu & (implementation == "sdpa"), id="attention.cudnn.default",
+            because="cuDNN plans anew for every shape it meets, and the shapes of fine-tuning batches keep changing",
+        ),
+        *only_when(gpu & (implementation == "sdpa"), cudnn, because="only `sdpa` on a GPU can use cuDNN's kernel"),
     ],
-    provides={"attention.implementation": ("sdpa", "eager"), "attention.separation": ("rows",)},
+    provides={
+        "attention.implementation": MASKING + FLAT,
+        "attention.separation": ("rows", "flat"),
+    },
     groups={"attention": "attention kernel"},
     hooks="memcfg_attention.hooks",
-)
+)  # fmt: skip

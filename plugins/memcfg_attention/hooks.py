@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from memcfg import Problem, RunError, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg.engine.forward import causal_model
+from memcfg_attention import FLAT
 from memcfg_attention.architectures import MASKED
 from memcfg_attention.masks import masks
 
 if TYPE_CHECKING:
-    import torch
-
     from memcfg import Plan
     from memcfg.batch import Attention, Batch
 
@@ -38,25 +39,81 @@ class MaskedAttention:
         return {"attention_mask": masks(batch, self.config, dtype=self.dtype if self.name == "eager" else None)}
 
 
+class WithoutCudnn(AbstractContextManager[None]):
+    """`sdpa` keeps off cuDNN inside; afterwards it is as it was. May be entered again and again."""
+
+    def __init__(self) -> None:
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(torch.backends.cuda.cudnn_sdp_enabled())
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+    def __exit__(self, *_: object) -> None:
+        torch.backends.cuda.enable_cudnn_sdp(self._before.pop())
+
+
 @hookimpl
 def memcfg_attention(plan: Plan, model: torch.nn.Module) -> Attention:
     inner: Any = causal_model(model)
-    name = plan["attention.implementation"]
-    with suppress(ValueError):
+    option = plan["attention.implementation"]
+    name = _name(option)
+    try:
         inner.set_attn_implementation(name)
+    except (ValueError, ImportError) as error:
+        raise RunError(
+            Problem(
+                f"`{type(inner).__name__}` cannot use the attention `{option}`: {error}",
+                key="attention.implementation",
+                fix="attention.implementation=eager",
+            )
+        ) from error
     config = inner.config
     if config.get_text_config()._attn_implementation != name:
-        text = f"`{type(inner).__name__}` does not offer the attention `{name}`"
+        text = f"`{type(inner).__name__}` does not offer the attention `{option}`"
         raise RunError(Problem(text, key="attention.implementation", fix="attention.implementation=eager"))
+    if option in FLAT:
+        from memcfg_attention.lengths import LengthsAttention
+
+        return LengthsAttention(name)
     return MaskedAttention(name, config.get_text_config(), inner.dtype, own_masks=config.model_type in MASKED)
+
+
+def _name(option: str) -> str:
+    """What Transformers calls an implementation; `varlen` is made known to it first."""
+    if option in FLAT:
+        from memcfg_attention import lengths
+
+        lengths.register()
+        return lengths.NAMES[option]
+    return {"flex": "flex_attention"}.get(option, option)
+
+
+@hookimpl
+def memcfg_step_context(
+    plan: Plan, model: torch.nn.Module, contexts: list[AbstractContextManager[Any]]
+) -> list[AbstractContextManager[Any]]:
+    if plan.get("attention.cudnn") is False:
+        contexts.append(WithoutCudnn())
+    return contexts
 
 
 @hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
     """The attention that the model's configuration is set to, which is what its layers look up at every forward."""
     model: Any = causal_model(run.model)
-    effective = getattr(model.config.get_text_config(), "_attn_implementation", None)
+    name = getattr(model.config.get_text_config(), "_attn_implementation", None)
+    option = plan["attention.implementation"]
+    effective = option if name == _name(option) else name
     found.append(
-        Effective("attention.implementation", effective, f"what the layers of `{type(model).__name__}` look up")
+        Effective(
+            "attention.implementation", effective, f"`{name}` is what the layers of `{type(model).__name__}` look up"
+        )
     )
+    if plan.get("attention.cudnn") is not None:
+        with ExitStack() as stack:
+            for context in run.contexts:
+                stack.enter_context(context)
+            allowed = torch.backends.cuda.cudnn_sdp_enabled()
+        found.append(Effective("attention.cudnn", allowed, "torch's switch for cuDNN's attention within a step"))
     return found

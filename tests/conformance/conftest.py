@@ -37,12 +37,12 @@ TABLES = Path(__file__).parent / "tables"
 HOST: dict[str, Any] = {
     "device.type": "cuda", "device.capability": 90, "world.size": 1, "model.type": "qwen3", "moe.model": False,
     "vision.data": False, "liger.installed": True, "loss.triton": True, "quantization.installed": True, "vllm.installed": True,
-    "distributed.deepspeed": True, "offload.rehearsal": False,
+    "distributed.deepspeed": True, "offload.rehearsal": False, "attention.flash2": False, "attention.flash3": False,
 }  # fmt: skip
 """The host of a row that does not say otherwise: one GPU, with every optional package installed."""
 
 OTHERS = {
-    "attention.implementation": ("blind", "lanes"), "attention.separation": ("flat",), "data.source": ("stream",),
+    "attention.implementation": ("blind", "lanes"), "data.source": ("stream",),
     "loss.type": ("focal",),
 }  # fmt: skip
 """What third parties might add to open menus; values that are on the menu anyway are left out."""
@@ -111,7 +111,8 @@ def failure(theory: Theory, row: Row) -> str | None:
     except RequestError as error:
         return _refusal_fault(theory, row, error)
     return next(
-        (text for clause in re.split(r",\s", row.then) if (text := _clause_fault(clause.strip(), row, resolution))), None
+        (text for clause in re.split(r",\s", row.then) if (text := _clause_fault(clause.strip(), row, resolution))),
+        None,
     )
 
 
