@@ -63,6 +63,7 @@ plugin = Plugin(
     ],
     groups={"packing": "how documents share a row"},
     provides={"packing.strategy": ("bfd", "bfd_split", "wrapped")},
+    commands={"lengths": "memcfg_packing.lengths.command:main"},
     hooks="memcfg_packing.hooks",
     active=on,
 )  # fmt: skip
