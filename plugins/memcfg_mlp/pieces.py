@@ -23,13 +23,12 @@ def in_pieces(module: torch.nn.Module, function: Function, hidden: Tensor, piece
     if not torch.is_grad_enabled() or not (hidden.requires_grad or parameters):
         return _run(function, hidden, pieces)
     anchor = torch.empty(0, device=hidden.device, requires_grad=True)
-    saved = _Save.apply(anchor, hidden)
-    node = None if saved.grad_fn is None else saved.grad_fn
-    return _Pieces.apply(hidden, node, function, pieces, _Randomness.of(module, hidden), *parameters)  # type: ignore[no-any-return]
+    saved = [_Save.apply(anchor, hidden)]  # in a list: an argument that is a tensor would become part of the graph
+    return _Pieces.apply(hidden, saved, function, pieces, _Randomness.of(module, hidden), *parameters)  # type: ignore[no-any-return]
 
 
 class _Save(torch.autograd.Function):
-    """Saves a tensor and computes nothing; its node gives the tensor back."""
+    """Saves a tensor and computes nothing; the node of its result gives the tensor back, as long as the result is kept."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, hidden: Tensor) -> Tensor:
@@ -52,13 +51,12 @@ class _Pieces(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (hidden,) = ctx.saved.saved_tensors
-        ctx.saved = None
+        (hidden,) = ctx.saved.pop().grad_fn.saved_tensors
         inputs_wanted, sums = ctx.needs_input_grad[0], _Sums(ctx.parameters, many=ctx.pieces > 1)
         over_hidden = torch.empty_like(hidden) if inputs_wanted else None
         with ctx.random.again(), ctx.autocast():
             for span in _spans(hidden.shape[-2], ctx.pieces):
-                piece = hidden[..., span, :].detach().requires_grad_(inputs_wanted)
+                piece = hidden[..., span, :].detach().contiguous().requires_grad_(inputs_wanted)
                 with torch.enable_grad():
                     out = ctx.function(piece)
                 wanted = [*([piece] if inputs_wanted else []), *ctx.parameters]
@@ -131,7 +129,7 @@ def _autocast(hidden: Tensor) -> Callable[[], Any]:
 def _run(function: Function, hidden: Tensor, pieces: int) -> Tensor:
     out: Tensor | None = None
     for span in _spans(hidden.shape[-2], pieces):
-        part = function(hidden[..., span, :])
+        part = function(hidden[..., span, :].contiguous())
         if out is None:
             out = part.new_empty((*hidden.shape[:-1], part.shape[-1]))
         out[..., span, :] = part

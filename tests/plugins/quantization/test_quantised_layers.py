@@ -1,0 +1,141 @@
+"""Weights in few bits: real products of bitsandbytes on the CPU, adapters trained through them, models that are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from memcfg_model.saved import refuse_otherwise_quantised, stored_quantisation
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from memcfg import Decision, Plan, RunError
+from memcfg.engine.evidence import compare
+
+pytest.importorskip("bitsandbytes")
+
+from memcfg_quantization.hooks import memcfg_evidence, memcfg_patch_model
+from memcfg_quantization.layers import already, mode_of
+
+pytestmark = pytest.mark.torch
+
+MODES = ("nf4", "fp4", "int8")
+
+
+def plan(mode: str, **more: Any) -> Plan:
+    values = {"quantization.mode": mode, "device.type": "cpu", **more}
+    if mode != "int8":
+        values |= {
+            "quantization.double": False,
+            "quantization.compute_dtype": None,
+            "quantization.storage": None,
+        } | more
+    return Plan({key: Decision(value, "default") for key, value in values.items()})
+
+
+def model(width: int = 48, bias: bool = False) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": width, "intermediate_size": 3 * width + 2, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=40, attention_bias=bias, mlp_bias=bias, **sizes)).train()
+
+
+def error(made: Any, whole: Any) -> float:
+    ids = torch.arange(18).view(2, 9)
+    with torch.no_grad():
+        found, expected = made(ids, use_cache=False).logits, whole(ids, use_cache=False).logits
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize(("mode", "limit"), [("nf4", 0.4), ("fp4", 0.5), ("int8", 0.03)])
+def test_the_model_says_nearly_the_same_with_a_fraction_of_the_bytes(
+    mode: str, limit: float, double: bool, bias: bool
+) -> None:
+    more = {} if mode == "int8" else {"quantization.double": double}
+    asked, whole = plan(mode, **more), model(bias=bias)
+    made = memcfg_patch_model(plan=asked, model=model(bias=bias))
+    assert 0 < error(made, whole) < limit
+    assert {mode_of(layer) for layer in already(made)} == {mode}
+    assert len(already(made)) == 2 * 7
+    bits = sum(l.weight.numel() * l.weight.element_size() for l in already(made)) * 8
+    assert bits / sum(p.numel() for p in whole.model.layers.parameters() if p.dim() == 2) < (
+        8.1 if mode == "int8" else 4.1
+    )
+    found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
+    compare(asked, found)
+
+
+def test_the_head_and_the_embeddings_stay_whole() -> None:
+    made = memcfg_patch_model(plan=plan("nf4"), model=model())
+    assert type(made.lm_head) is torch.nn.Linear
+    assert made.lm_head.weight.dtype == torch.float32
+    assert not any(p.requires_grad for p in made.parameters())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_adapter_learns_through_them_after_an_evaluation_too(mode: str) -> None:
+    import peft
+
+    made = memcfg_patch_model(plan=plan(mode), model=model())
+    config = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapted = peft.get_peft_model(made, config, autocast_adapter_dtype=False)
+    optimizer = torch.optim.AdamW([p for p in adapted.parameters() if p.requires_grad], lr=1e-2)
+    ids = torch.arange(18).view(2, 9)
+    losses = []
+    for _ in range(6):
+        adapted.eval()
+        with torch.no_grad():
+            adapted(input_ids=ids, use_cache=False)
+        adapted.train()
+        loss = adapted(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss))
+    assert losses[-1] < losses[0] - 0.1
+
+
+def test_a_model_that_is_quantised_otherwise_is_refused() -> None:
+    made = memcfg_patch_model(plan=plan("nf4"), model=model())
+    with pytest.raises(RunError, match=r"`quantization\.mode`: the model's weights are `nf4` already"):
+        memcfg_patch_model(plan=plan("int8"), model=made)
+    assert memcfg_patch_model(plan=plan("nf4"), model=made) is made
+
+
+def test_a_model_without_linear_layers_is_refused() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    with pytest.raises(RunError, match="has no linear layer that could be quantised"):
+        memcfg_patch_model(
+            plan=plan("nf4"), model=GPT2LMHeadModel(GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2))
+        )
+
+
+@pytest.mark.parametrize(
+    ("stored", "name"),
+    [
+        (None, None),
+        ({"load_in_8bit": True}, "int8"),
+        ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "nf4"),
+        ({"quant_method": "gptq", "bits": 4}, "gptq"),
+    ],
+)
+def test_how_a_saved_model_is_quantised_is_read_before_it_is_loaded(
+    tmp_path: Path, stored: Any, name: str | None
+) -> None:
+    config = {"model_type": "llama"} | ({} if stored is None else {"quantization_config": stored})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert stored_quantisation(tmp_path) == name
+    refuse_otherwise_quantised(tmp_path, name or "none")
+    if name is not None:
+        with pytest.raises(RunError, match=f"quantised as `{name}` already"):
+            refuse_otherwise_quantised(tmp_path, "none")
+
+
+def test_evidence_of_a_model_that_is_not() -> None:
+    with pytest.raises(RunError, match="no layer has quantised weights"):
+        compare(plan("nf4"), memcfg_evidence(plan=plan("nf4"), run=SimpleNamespace(model=model()), found=[]))
