@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Advise, Bool, Check, Default, Enum, Forbid, Ignored, Plugin, Require, Setting, key
+from memcfg import Advise, Axis, Bool, Check, Default, Enum, Forbid, Ignored, Plugin, Require, Setting, key
 
 BITSANDBYTES = ("adamw_8bit", "paged_adamw_8bit", "lion_8bit")
 """Optimizers of bitsandbytes."""
@@ -127,6 +127,12 @@ plugin = Plugin(
     provides={
         "optimizer.name": ("adamw", "adamw_bf16", "adamw_offload", *BITSANDBYTES, "adafactor", "sgd"),
     },
+    axes=[
+        Axis("optimizer.in_backward", (False, True), {True: "gradients are not clipped"}),
+        Axis(
+            "optimizer.name", ("adamw", "adamw_8bit", "adamw_offload"), {"adamw_8bit": "optimizer states in 8 bits"},
+        ),
+    ],
     groups={"optimizer": "what moves the parameters"},
     hooks="memcfg_optimizer.hooks",
 )  # fmt: skip

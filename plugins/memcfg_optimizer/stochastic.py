@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 Tensor = torch.Tensor
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class StochasticAdamW(torch.optim.Optimizer):
@@ -29,11 +30,17 @@ class StochasticAdamW(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     self._move(parameter, group)
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The moments stay in bfloat16, where the base class would give them the parameters' type."""
+        super().load_state_dict(state_dict)
+        for state in self.state.values():
+            state.update({name: state[name].to(torch.bfloat16) for name in MOMENTS})
+
     def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
             state["step"] = 0
-            for name in ("exp_avg", "exp_avg_sq"):
+            for name in MOMENTS:
                 state[name] = torch.zeros_like(parameter, dtype=torch.bfloat16)
         state["step"] += 1
         (first, second), gradient = group["betas"], parameter.grad.float()  # type: ignore[union-attr]

@@ -28,8 +28,8 @@ CONFIGS = {
 }  # fmt: skip
 
 
-def plan(mode: str = "full", reentrant: bool = False) -> Plan:
-    values = {"checkpointing.mode": mode, "checkpointing.reentrant": reentrant}
+def plan(mode: str = "full", reentrant: bool = False, every: int = 1) -> Plan:
+    values = {"checkpointing.mode": mode, "checkpointing.reentrant": reentrant, "checkpointing.every": every}
     return Plan({key: Decision(value, "default") for key, value in values.items()})
 
 
@@ -155,10 +155,67 @@ def test_a_model_without_support_is_refused_and_left_alone() -> None:
     assert not list(flagged(made))
 
 
-def test_selective_is_declared_not_yet_and_refused() -> None:
-    assert [str(n.when) for n in plugin.not_yet] == ["checkpointing.mode=selective"]
-    with pytest.raises(RunError, match="cannot be run yet"):
-        memcfg_patch_model(plan=plan("selective"), model=model())
+@pytest.mark.parametrize("every", [1, 2, 3, 5])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_every_nth_layer_is_computed_again(every: int, reentrant: bool) -> None:
+    made, asked = model(), plan("full", reentrant, every=every)
+    memcfg_patch_model(plan=asked, model=made)
+    calls = [calls_of(layer.self_attn.q_proj) for layer in made.model.layers]
+    plain = model()
+    assert backward(made) == pytest.approx(backward(plain), abs=1e-7)
+    assert [len(c) for c in calls] == [2 if index % every == 0 else 1 for index in range(3)]
+    for p, q in zip(made.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=0, atol=1e-6)
+    found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
+    compare(asked, found)
+    assert found[0].evidence == f"{len(range(0, 3, every))} of 3 layers computed again in a step"
+
+
+def test_a_layer_too_few_is_told() -> None:
+    made, asked = model(), plan("full", every=2)
+    memcfg_patch_model(plan=asked, model=made)
+    made.model.layers[2].gradient_checkpointing = False
+    backward(made)
+    found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
+    assert found[0].effective == "1 of 3 layers"
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "mistral", "gemma3"])
+def test_selective_computes_layers_again_but_not_their_attention(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            ran.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    made, asked, plain = model(kind), plan("selective"), model(kind)
+    memcfg_patch_model(plan=asked, model=made)
+    calls = calls_of(made.model.layers[1].self_attn.q_proj)
+    with Watch():
+        loss = backward(made)
+    assert loss == pytest.approx(backward(plain), abs=1e-7)
+    assert len(calls) == 2
+    assert sum("scaled_dot_product" in name and "backward" not in name for name in ran) == 3, "once for each layer"
+    for p, q in zip(made.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=0, atol=1e-6)
+    found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
+    compare(asked, found)
+    assert found[0].evidence == "3 of 3 layers computed again in a step; 3 results of attention kept"
+
+
+def test_selective_without_anything_to_keep_is_told() -> None:
+    made, asked = model(), plan("selective")
+    made.set_attn_implementation("eager")
+    memcfg_patch_model(plan=asked, model=made)
+    backward(made)
+    found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
+    with pytest.raises(RunError, match=r"checkpointing\.mode"):
+        compare(asked, found)
+
+
+def test_nothing_is_declared_not_yet() -> None:
+    assert not plugin.not_yet
 
 
 def test_every_rule_says_why() -> None:

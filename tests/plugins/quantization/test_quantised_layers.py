@@ -61,7 +61,7 @@ def test_the_model_says_nearly_the_same_with_a_fraction_of_the_bytes(
     assert 0 < error(made, whole) < limit
     assert {mode_of(layer) for layer in already(made)} == {mode}
     assert len(already(made)) == 2 * 7
-    bits = sum(l.weight.numel() * l.weight.element_size() for l in already(made)) * 8
+    bits = sum(layer.weight.numel() * layer.weight.element_size() for layer in already(made)) * 8
     assert bits / sum(p.numel() for p in whole.model.layers.parameters() if p.dim() == 2) < (
         8.1 if mode == "int8" else 4.1
     )
