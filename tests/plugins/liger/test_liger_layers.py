@@ -52,7 +52,9 @@ def test_a_step_that_fails_leaves_nothing_behind():
 
 def test_an_architecture_that_liger_does_not_know_is_refused():
     config = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, is_decoder=True)
-    with pytest.raises(RunError, match=r"Liger has no kernels for model type `bert`; it has some for .*llama") as caught:
+    with pytest.raises(
+        RunError, match=r"Liger has no kernels for model type `bert`; it has some for .*llama"
+    ) as caught:
         patch_layers(BertLMHeadModel(config))
     assert caught.value.problems[0].fix.startswith("liger.layers=false")
 
