@@ -6,8 +6,9 @@ Exit codes: 1 the run could not go on, 2 the request could not be resolved, 130 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 
@@ -54,18 +55,27 @@ class Conflict:
     text: str
 
 
+Repairs = Iterable[Sequence[str]]
+
+
 class ConflictError(MemcfgError):
-    """The request is well formed, but no plan satisfies it. `repairs` are override lists that were re-solved."""
+    """The request is well formed, but no plan satisfies it. `repairs` are override lists that were re-solved; a function
+    that finds them is called when they are first looked at."""
 
     exit_code = 2
 
     def __init__(
-        self, conflicts: Sequence[Conflict], repairs: Iterable[Sequence[str]] = (), notes: Iterable[Any] = ()
+        self, conflicts: Sequence[Conflict], repairs: Repairs | Callable[[], Repairs] = (), notes: Iterable[Any] = ()
     ) -> None:
         self.conflicts = tuple(conflicts)
-        self.repairs = tuple(tuple(r) for r in repairs)
+        self._repairs = repairs
         self.notes = tuple(notes)
         super().__init__(*(Problem(c.text) for c in self.conflicts))
+
+    @cached_property
+    def repairs(self) -> tuple[tuple[str, ...], ...]:
+        found = self._repairs() if callable(self._repairs) else self._repairs
+        return tuple(tuple(repair) for repair in found)
 
 
 @dataclass(frozen=True)

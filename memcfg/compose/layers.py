@@ -33,6 +33,8 @@ class Layer:
     rank: int
     values: Mapping[str, Any] = field(default_factory=dict)
     file: Path | None = None
+    path: str = ""
+    """`group/name` of a config file."""
 
     def setting(self, key: str) -> str:
         """Where this layer sets `key`: its origin, with the line where it is a file that can be read."""

@@ -11,20 +11,19 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn
 
 from memcfg.compose.normalise import Line, Normalised
 from memcfg.compose.request import composed
+from memcfg.compose.sweeper import Select, everything, sweep
 from memcfg.compose.translate import refusing
 from memcfg.compose.tree import PRIMARY, Tree
-
-if TYPE_CHECKING:
-    from hydra.core.utils import JobReturn
 
 
 @contextmanager
@@ -68,14 +67,17 @@ def shell_completion(tree: Tree, words: Sequence[str]) -> None:
         instance.shell_completion(PRIMARY, list(words))
 
 
-def multirun(tree: Tree, normalised: Normalised, task: Callable[[Any], Any]) -> list[JobReturn]:
-    """`-m`: call `task` once for each point of the sweep, in Hydra's job folders. Returns what became of each.
+def multirun(
+    tree: Tree, normalised: Normalised, task: Callable[[Any], Any], select: Select = everything
+) -> list[JobReturn]:  # fmt: skip
+    """`-m`: call `task` once for each job that `select` makes of the sweep's points, in Hydra's job folders. Returns what
+    became of each.
 
     A request that no point of which could be composed is refused before any folder is made."""
     composed(tree, first_point(normalised))
     with hydra(tree) as instance:
-        batches = instance.multirun(PRIMARY, task, [*normalised.texts, "hydra.mode=MULTIRUN"])
-    return [job for batch in batches or () for job in batch]
+        batches = sweep(instance, PRIMARY, [*normalised.texts, "hydra.mode=MULTIRUN"], task, select)
+    return [job for batch in batches or () for job in batch if isinstance(job, JobReturn)]
 
 
 def first_point(normalised: Normalised) -> Normalised:

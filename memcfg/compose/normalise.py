@@ -65,7 +65,7 @@ def normalise(overrides: Sequence[str], tree: Tree, sweeps: bool = False) -> Nor
         try:
             for line in _lines(said, tree):
                 _check_sweep(line, sweeps)
-                _append(line, result, tree)
+                append(line, result, tree)
         except RequestError as error:
             result.problems.extend(error.problems)
     return result
@@ -235,7 +235,7 @@ def _check_sweep(line: Line, allowed: bool) -> None:
         raise RequestError(Problem("several values, and this is one run", key=line.said, fix=fix))
 
 
-def _append(line: Line, result: Normalised, tree: Tree) -> None:
+def append(line: Line, result: Normalised, tree: Tree) -> None:
     """Add a line; it replaces earlier ones that say something else about the same thing."""
     replaced = [earlier for earlier in result.lines if _replaces(line, earlier, tree)]
     result.lines = [earlier for earlier in result.lines if earlier not in replaced]

@@ -39,7 +39,7 @@ def compose(
     try:
         tree, normalised = prepare(overrides, registry, config_dir, searchpath)
         typed = normalised.typed()
-        return _request(tree, normalised, registry)
+        return request_of(tree, normalised, registry)
     except RequestError as error:
         raise registry.explained(error, typed) from error.__cause__
 
@@ -72,10 +72,11 @@ def prepare(
     return tree, normalise(rest, tree, sweeps)
 
 
-def _request(tree: Tree, normalised: Normalised, registry: Registry) -> Request:
+def request_of(tree: Tree, normalised: Normalised, registry: Registry) -> Request:
+    """What normalised overrides ask for. Raises as `compose` does."""
     config, layers = composed(tree, normalised)
-    values = _found(config, tree.vocabulary)
-    choices, assumed = _choices(values, layers, tree.vocabulary)
+    values = found(config, tree.vocabulary)
+    choices, assumed = choices_of(values, layers, tree.vocabulary)
     facts = probe(registry, {key: choice.value for key, choice in choices.items()}, skip=assumed)
     notes = (*normalised.notes, *tree.loader.passed_over, *overruled(layers))
     return Request(choices=choices, facts={**facts, **assumed}, assumed=tuple(assumed), notes=notes)
@@ -119,20 +120,20 @@ def _wrong(path: str, value: Any, origin: str, tree: Tree) -> Problem | None:
     return fault
 
 
-def _found(config: DictConfig, words: Vocabulary) -> dict[str, Any]:
+def found(config: DictConfig, words: Vocabulary) -> dict[str, Any]:
     """Everything that is set, by key, interpolations resolved."""
     from omegaconf import OmegaConf
 
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for section in [name for name in config if name != "hydra"]:
         with refusing(str(section)):
             value = config[section]
             value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-        found.update(words.leaves({section: value}))
-    return {key: value for key, value in found.items() if not (isinstance(value, str) and value == MISSING)}
+        values.update(words.leaves({section: value}))
+    return {key: value for key, value in values.items() if not (isinstance(value, str) and value == MISSING)}
 
 
-def _choices(
+def choices_of(
     values: Mapping[str, Any], layers: Sequence[Layer], words: Vocabulary
 ) -> tuple[dict[str, Choice], dict[str, Any]]:
     """Choices and assumed facts. Raises `RequestError` with every value that is in a wrong notation."""

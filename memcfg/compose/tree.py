@@ -110,7 +110,7 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
             name = f"{COMMAND_LINE}, {name}"
         elif path in chosen_by:
             name = f"{name}, chosen by {chosen_by[path]}"
-        return Layer(name, rank, _values(loaded.config, self.vocabulary), _file(loaded, path))
+        return Layer(name, rank, _values(loaded.config, self.vocabulary), _file(loaded, path), path)
 
 
 class Tree:
@@ -123,6 +123,7 @@ class Tree:
         hydra_version.setbase("1.3")
         setup_globals()
         self.vocabulary = vocabulary
+        self._set_by: dict[tuple[str, str], dict[str, Any]] = {}
         self.loader = Loader(_search_path(plugin_folders, config_dir, searchpath), vocabulary)
         _check_folders(self.loader, config_dir, searchpath)
         ConfigStore.instance().store(name=PRIMARY, node=self.primary(), provider="memcfg")
@@ -145,10 +146,24 @@ class Tree:
 
     def values(self, group: str, name: str) -> dict[str, Any]:
         """What the file of a group sets, by dotted key."""
-        with refusing(f"{group}={name}"):
-            package = self._package(group, name)
-            default = ResultDefault(config_path=f"{group}/{name}", package=package)
-            return _values(self.loader._load_single_config(default, self.loader.repository).config, self.vocabulary)
+        if (group, name) not in self._set_by:
+            with refusing(f"{group}={name}"):
+                default = ResultDefault(config_path=f"{group}/{name}", package=self._package(group, name))
+                loaded = self.loader._load_single_config(default, self.loader.repository)
+                self._set_by[group, name] = _values(loaded.config, self.vocabulary)
+        return self._set_by[group, name]
+
+    def plain_file(self, group: str, name: str) -> Layer | None:
+        """What choosing a file on the command line sets, where that is all: it pulls in no other file, and none of its
+        values is a mapping or read from elsewhere."""
+        path = f"{group}/{name}"
+        loaded = self.loader.repository.load_config(path)
+        if loaded is None or any(isinstance(entry, GroupDefault) for entry in loaded.defaults_list or ()):
+            return None
+        values = self.values(group, name)
+        if any(isinstance(value, (dict, list)) or "${" in str(value) for value in values.values()):
+            return None
+        return Layer(f"{COMMAND_LINE}, {origin_of(loaded, path)}", CHOSEN, values, _file(loaded, path), path)
 
     def _package(self, group: str, name: str) -> str:
         loaded = self.loader.repository.load_config(f"{group}/{name}")

@@ -47,7 +47,7 @@ def unread(answer: Answer, asked: Asked) -> ConflictError:
 def _error(problem: Problem, asked: Asked) -> ConflictError:
     found = minimal_conflicts(problem)
     told = [retell(problem, tags, asked) for tags in found]
-    return ConflictError(told, repairs(problem, found, minimal_conflicts), asked.notes)
+    return ConflictError(told, lambda: repairs(problem, found, minimal_conflicts), asked.notes)
 
 
 def failed_checks(answer: Answer, asked: Asked, failures: Iterable[tuple[Check, str]]) -> ConflictError:
@@ -59,7 +59,7 @@ def failed_checks(answer: Answer, asked: Asked, failures: Iterable[tuple[Check, 
         told.append(
             Conflict(rule.reads, (rule.id,), "\n".join([*lines, f"`{rule.id}`: {text}, because {rule.because}"]))
         )
-    return ConflictError(told, repairs_of_checks(answer, [rule for rule, _ in failures]), asked.notes)
+    return ConflictError(told, lambda: repairs_of_checks(answer, [rule for rule, _ in failures]), asked.notes)
 
 
 def minimal_conflicts(problem: Problem, limit: int = AT_MOST) -> list[Conflicting]:
