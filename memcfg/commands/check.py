@@ -25,15 +25,18 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
 
 
 def _check(arguments: Arguments, terminal: Terminal) -> int:
-    from memcfg.compose import resolve
+    from memcfg.compose import compose
+    from memcfg.compose.facts import learnt
     from memcfg.compose.request import installed
     from memcfg.report import jsonform
     from memcfg.report.checked import checked_text
     from memcfg.report.progress import TrainingTalk
 
     registry = installed()
-    plan = resolve(arguments.rest, registry=registry, config_dir=arguments.config_dir)
+    request = compose(arguments.rest, registry=registry, config_dir=arguments.config_dir)
+    plan = registry.plan(request)
     refuse_assumed(plan)
+    _, plan = learnt(request, plan, registry)
     hooks = registry.hooks(plan)
     calm_openmp(plan.device)
     from memcfg.engine.checking import check

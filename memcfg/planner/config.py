@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from memcfg.errors import Problem, RunError
-
-if TYPE_CHECKING:
-    from memcfg.plan import Plan
 
 KEY = "model.path"
 
 
-def fetch(plan: Plan) -> bool:
+def fetch(plan: Mapping[str, Any]) -> bool:
     """Bring `config.json` of the plan's hub id into the local cache. False where the plan names no hub id.
 
     Raises `RunError` where it cannot be had, or where a local one cannot be read."""

@@ -263,13 +263,15 @@ class Option(Key):
         type: Any = None,
         default: Any = UNSET,
         probe: str | None = None,
+        learn: str | None = None,
         secret: bool = False,
         source: Source | None = None,
     ) -> None:
         super().__init__(key)
         self.kind, self.role, self.doc, self.values = kind, role, doc, values
         self.nullable, self.minimum, self.maximum, self.unit = nullable, minimum, maximum, unit
-        self.open, self.type, self.default, self.probe, self.secret = open, type, default, probe, secret
+        self.open, self.type, self.default, self.secret = open, type, default, secret
+        self.probe, self.learn = probe, learn
         self.source = source or calling_source(3)
 
     def __repr__(self) -> str:
@@ -341,6 +343,7 @@ def Fact(
     *,
     probe: str,
     doc: str,
+    learn: str | None = None,
     values: Iterable[Any] | None = (False, True),
     minimum: int | None = None,
     open: bool = False,
@@ -349,11 +352,13 @@ def Fact(
 
     `values` is its menu; `values=None` makes it an integer. With `open=True` the probe may find other names too, which
     no rule tells apart. The probe is called with the request's values and returns a
-    value, or `memcfg.PENDING` where only the network or the data can tell."""
+    value, or `memcfg.PENDING` where only the network or the data can tell. Where that happens, `learn` ("module:function")
+    is called before anything is built, with the plan's values; it may be slow, use the network and read the data, and
+    returns the value, `memcfg.PENDING` if it cannot tell either, or raises a `MemcfgError`."""
     menu = None if values is None else tuple(values)
     kind = "int" if menu is None else ("bool" if set(map(str, menu)) == {"False", "True"} else "enum")
     return Option(
-        key, kind, role="fact", doc=doc, values=menu or (), minimum=minimum, probe=probe, open=open,
+        key, kind, role="fact", doc=doc, values=menu or (), minimum=minimum, probe=probe, learn=learn, open=open,
         source=calling_source(),
     )  # fmt: skip
 

@@ -38,7 +38,7 @@ intermediate = Setting(
 )  # fmt: skip
 tied = Setting("model.tied", bool, default=True, doc="share the tiny model's embeddings with its output head")
 type_ = Fact(
-    "model.type", probe="memcfg_model.facts:model_type", values=MODEL_TYPES,
+    "model.type", probe="memcfg_model.facts:model_type", learn="memcfg_model.facts:fetched_type", values=MODEL_TYPES,
     doc="architecture as the model's configuration names it; other for one that no rule knows",
 )  # fmt: skip
 

@@ -28,6 +28,14 @@ def model_type(choices: Mapping[str, Any]) -> Any:
     return kind if kind in MODEL_TYPES else OTHER
 
 
+def fetched_type(values: Mapping[str, Any]) -> Any:
+    """The same, its configuration brought from the hub first. Raises `RunError` where it cannot be had."""
+    from memcfg.planner.config import fetch
+
+    fetch(values)
+    return model_type(values)
+
+
 def config_file(path: str) -> Path | None:
     """The `config.json` of a saved model or of a hub id that was downloaded before; None where there is none."""
     folder = Path(path).expanduser()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from memcfg import Bool, Default, Fact, Forbid, NotYet, Plugin, Setting, key, only_when
 
-model = Fact("moe.model", probe="memcfg_moe.facts:model", doc="whether the model routes tokens to experts")
+model = Fact(
+    "moe.model", probe="memcfg_moe.facts:model", learn="memcfg_moe.facts:fetched",
+    doc="whether the model routes tokens to experts",
+)  # fmt: skip
 aux = Bool("moe.aux", doc="add the routers' balancing loss")
 coefficient = Setting(
     "moe.aux_coef", float, default=None, nullable=True, minimum=0.0, doc="its weight; null is the model's own"

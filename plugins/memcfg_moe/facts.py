@@ -17,7 +17,20 @@ def model(values: Mapping[str, Any]) -> Any:
     """True or false where the model is a local folder or memcfg's own; pending for a name on the hub."""
     if values.get("model.source") != "hub":
         return False
-    file = Path(str(values.get("model.path"))) / "config.json"
+    return _routes(Path(str(values.get("model.path"))).expanduser() / "config.json")
+
+
+def fetched(values: Mapping[str, Any]) -> Any:
+    """The same for a name on the hub. Pending where its configuration cannot be had: whoever needs it says so."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return _routes(Path(hf_hub_download(str(values.get("model.path")), "config.json")))
+    except Exception:  # the hub's client raises dozens of kinds, those of its transport included
+        return PENDING
+
+
+def _routes(file: Path) -> Any:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from memcfg import Fact, Forbid, NotYet, Plugin, key
 
-images = Fact("vision.data", probe="memcfg_vision.facts:data", doc="whether the rows hold images")
+images = Fact(
+    "vision.data", probe="memcfg_vision.facts:data", learn="memcfg_vision.facts:columns",
+    doc="whether the rows hold images",
+)  # fmt: skip
 trainer = key("trainer.name")
 length = key("truncation.max_length")
 

@@ -1,9 +1,12 @@
 """Facts: asked with the choices, assumed by the user, refused as choices."""
 
+import sys
+
 import pytest
 
-from memcfg import Fact, Plugin, PluginError
-from memcfg.compose.facts import probe
+from memcfg import ConflictError, Default, Enum, Fact, Force, Plugin, PluginError, Setting, key
+from memcfg.compose.facts import learnt, probe
+from memcfg.compose.request import compose
 from memcfg.registry import load
 
 
@@ -51,3 +54,72 @@ def test_a_failing_probe_names_its_plugin():
         probe(registry, {})
     assert caught.value.plugin == "sky"
     assert "AttributeError" in (caught.value.trace or "")
+
+
+# ------------------------------------------------------------------------------------------------- known only later
+
+
+GUESTS = Fact("guests.many", probe="guest_list:later", learn="guest_list:counted", doc="whether many are coming")
+TABLE = Enum("table.form", ("round", "long"), doc="the form of the table")
+CHAIRS = Setting("table.chairs", int, doc="chairs at the table")
+LATE = (
+    Default(TABLE, "round", id="guests.table.default", because="everybody sees everybody"),
+    Default(CHAIRS, 4, id="guests.chairs.default", because="a family has four"),
+    Default(CHAIRS, 40, id="guests.chairs.many", when=key("guests.many").on, because="everybody sits"),
+)
+
+
+@pytest.fixture
+def guests(tmp_path, monkeypatch):
+    """A registry whose only fact is pending, and what `learn` finds: `guests(True, ...)` with more rules."""
+
+    def make(found, *rules):
+        source = f"from memcfg import PENDING\n\n\ndef later(_):\n    return PENDING\n\n\ndef counted(values):\n    {found}\n"
+        (tmp_path / "guest_list.py").write_text(source)
+        sys.modules.pop("guest_list", None)
+        return load(
+            discover=False, extra=[Plugin(name="guests", options=[GUESTS, TABLE, CHAIRS], rules=[*LATE, *rules])]
+        )
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield make
+    sys.modules.pop("guest_list", None)
+
+
+def test_a_fact_that_becomes_known_is_resolved_with_what_was_decided_pinned(guests):
+    long = Default(TABLE, "long", id="guests.table.many", when=key("guests.many").on, because="a round one is too wide")
+    registry = guests("return values['table.form'] == 'round'", long)
+    request = compose([], registry=registry)
+    plan = registry.plan(request)
+    assert [pending.fact for pending in plan.pending] == ["guests.many"]
+    request, later = learnt(request, plan, registry)
+    assert (later["guests.many"], later.pending) == (True, ())
+    assert later["table.form"] == "round"  # decided before, and nothing forbids it
+    assert later.decisions["table.form"].rule == "guests.table.default"
+
+
+def test_a_fact_that_contradicts_what_was_decided_is_a_conflict(guests):
+    fits = Force(TABLE, "long", id="guests.table.fits", when=key("guests.many").on, because="a round one is too wide")
+    registry = guests("return True", fits)
+    request = compose([], registry=registry)
+    with pytest.raises(ConflictError) as caught:
+        learnt(request, registry.plan(request), registry)
+    assert "`table.form=round` was decided before everything was known" in str(caught.value)
+    assert ("table.form=long",) in caught.value.repairs
+
+
+def test_a_fact_that_nobody_can_tell_stays_pending(guests):
+    registry = guests("return PENDING")
+    request = compose([], registry=registry)
+    plan = registry.plan(request)
+    assert learnt(request, plan, registry) == (request, plan)
+
+
+def test_a_function_that_fails_names_its_plugin(guests):
+    registry = guests("return values['no.such']")
+    request = compose([], registry=registry)
+    with pytest.raises(
+        PluginError, match=r"the function `guest_list:counted` of the fact `guests.many` failed: KeyError"
+    ):
+        learnt(request, registry.plan(request), registry)

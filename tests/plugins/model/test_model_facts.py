@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from memcfg_model.facts import config_file, model_type
+from memcfg_model.facts import config_file, fetched_type, model_type
 from memcfg_model.types import MODEL_TYPES
 
-from memcfg import PENDING
+from memcfg import PENDING, RunError
 
 
 @pytest.fixture
@@ -70,3 +70,10 @@ def test_declarations_import_nothing_heavy(plugin):
     code = f"import sys, memcfg_{plugin}; print(*{{'torch', 'transformers', 'datasets', 'hydra'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_a_type_that_has_to_be_fetched(saved, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert fetched_type(saved('{"model_type": "llama"}')) == "llama"
+    with pytest.raises(RunError, match="the configuration of `some-org/no-such-model` cannot be had"):
+        fetched_type({"model.source": "hub", "model.path": "some-org/no-such-model"})

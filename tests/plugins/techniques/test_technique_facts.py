@@ -91,3 +91,23 @@ def test_a_package_is_told_from_one_that_is_absent(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     assert memcfg_vllm.facts.installed({}) is False
     assert memcfg_liger.facts.installed({}) is False
+
+
+def test_columns_are_read_where_the_probe_could_not_tell(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table({"text": ["a"], "image": [b"x"]}), tmp_path / "rows" / "0.parquet")
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "plain.parquet")
+    images = {"data.source": "parquet", "data.path": str(tmp_path / "rows")}
+    columns = memcfg_vision.facts.columns
+    assert memcfg_vision.facts.data(images) is PENDING
+    assert columns(images) is True
+    assert columns({**images, "data.path": str(tmp_path / "rows" / "*.parquet")}) is True
+    assert columns({**images, "data.path": str(tmp_path / "plain.parquet")}) is False
+    assert columns({**images, "data.path": str(tmp_path / "none.parquet")}) is PENDING
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "dataset_info.json").write_text(json.dumps({"features": {"images": {}}}))
+    assert columns({"data.source": "hub", "data.path": str(tmp_path / "saved")}) is True
+    assert columns({"data.source": "jsonl", "data.path": "x"}) is PENDING
