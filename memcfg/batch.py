@@ -38,6 +38,8 @@ class Documents:
     labels: list[torch.Tensor]
     rows: list[list[int]]
     fields: dict[str, Any] = field(default_factory=dict)
+    aside: Documents | None = None
+    """Documents that the objective looks at and nothing is learned from. They are laid out by themselves."""
 
     def lengths(self) -> list[int]:
         return [len(ids) for ids in self.input_ids]
@@ -61,6 +63,7 @@ class Batch:
     layout: str
     lengths: list[int]
     fields: dict[str, Any] = field(default_factory=dict)
+    aside: Batch | None = None
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -72,6 +75,7 @@ class Batch:
         return Batch(
             *(move(t) for t in (self.input_ids, self.labels, self.position_ids, self.document_ids)),
             layout=self.layout, lengths=self.lengths, fields={k: move(v) for k, v in self.fields.items()},
+            aside=None if self.aside is None else self.aside.to(device),
         )  # fmt: skip
 
 
@@ -174,6 +178,19 @@ class Compared(Protocol):
     def score(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         """What the reference is asked for, by the same function as the model: a `Score`."""
         ...
+
+
+@runtime_checkable
+class Taught(Protocol):
+    """An objective that learns from another model."""
+
+    def learn_from(self, load: Load, model: torch.nn.Module, tokenizer: Any) -> None:
+        """Given once at build, after `bind`: what loads the other model, the trained one, and its tokenizer."""
+        ...
+
+
+Load = Callable[[str, str], tuple["torch.nn.Module", Any]]
+"""Loads a frozen model and its tokenizer from a path; the second argument is the option that an error should name."""
 
 
 @runtime_checkable

@@ -59,6 +59,8 @@ class Form:
 
     completions: tuple[str, ...]
     beside: tuple[tuple[str, str], ...] = ()
+    apart: bool = False
+    """Whether each completion becomes a row of its own, whose `label` is true for the first of them."""
 
 
 PAIR = ("chosen", "rejected")
@@ -85,11 +87,18 @@ def prepare(
         count = len(next(iter(batch.values())))
         found = [{name: values[i] for name, values in batch.items()} for i in range(count)]
         documents = _documents(found, tokenizer, form.completions)
+        beside = {name: batch[name] for name in kinds}
+        if form.apart:
+            times = len(form.completions)
+            documents = [one for sides in documents for one in _apart(sides, times)]
+            beside = {name: [*_repeated(values, times)] for name, values in beside.items()}
+            beside["label"] = [place == 0 for _ in found for place in range(times)]
         done = [_row(sides, bounds) for sides in documents]
-        return {name: [row[name] for row in done] for name in FEATURES} | {name: batch[name] for name in kinds}
+        return {name: [row[name] for row in done] for name in FEATURES} | beside
 
+    marks = {"label": datasets.Value("bool")} if form.apart else {}
     return rows.mapped(
-        dataset, made, features=datasets.Features({**FEATURES, **kinds}), desc="tokenising",
+        dataset, made, features=datasets.Features({**FEATURES, **kinds, **marks}), desc="tokenising",
         depends_on=["memcfg.completions", VERSION, conversations.state(tokenizer), form, bounds], workers=workers,
     )  # fmt: skip
 
@@ -133,6 +142,10 @@ class Side:
 
     ids: Ids
     begin: int
+
+
+def _apart(sides: Sequence[Side] | str, times: int) -> list[list[Side] | str]:
+    return [sides] * times if isinstance(sides, str) else [[side] for side in sides]
 
 
 def _row(sides: Sequence[Side] | str, bounds: Bounds) -> dict[str, Any]:

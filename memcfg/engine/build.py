@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memcfg.batch import Compared
+from memcfg.batch import Compared, Taught
 from memcfg.engine import companion
 from memcfg.engine.forward import attach_head
 from memcfg.engine.ledger import Ledger
@@ -82,7 +82,10 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     model, attention, head = _model(plan, hooks, device)
     objective, loss = hooks.objective(plan=plan), hooks.loss(plan=plan) if scored else None
     objective.bind(loss, attention)
-    reference = _reference(plan, hooks, device, model, attention) if compared else None
+    load = partial(companion.loaded, plan, hooks, device, attention)
+    reference: Reference | None = hooks.reference(plan=plan, model=model, load=load) if compared else None
+    if isinstance(objective, Taught):
+        objective.learn_from(load, model, tokenizer)
     if reference is not None and isinstance(objective, Compared):
         objective.refer(reference)
         for split, found in rows.items():
@@ -121,14 +124,6 @@ def _rows(plan: Plan, hooks: Hooks, tokenizer: Any, split: str, ledger: Ledger) 
 def _nothing_left(ledger: Ledger) -> str:
     reasons = ", ".join(f"{count} rows: {reason}" for reason, count in ledger.reasons.items())
     return f"no training row is left of {ledger.rows_in}" + (f" ({reasons})" if reasons else "")
-
-
-def _reference(plan: Plan, hooks: Hooks, device: str, model: torch.nn.Module, attention: Attention) -> Reference:
-    def load(path: str, key: str) -> torch.nn.Module:
-        return companion.loaded(plan, hooks, device, attention, path, key)
-
-    reference: Reference = hooks.reference(plan=plan, model=model, load=load)
-    return reference
 
 
 def _batches(collator: Collator, layout: Layout, device: str, rows: Any, size: int) -> Iterator[Batch]:

@@ -20,20 +20,24 @@ if TYPE_CHECKING:
     from memcfg.registry.hooks import Hooks
 
 
-def loaded(plan: Plan, hooks: Hooks, device: str, attention: Attention, path: str, key: str) -> torch.nn.Module:
-    """The model saved in `path` (a folder or a name on the hub), frozen, with attention and head as the plan has them.
+def loaded(
+    plan: Plan, hooks: Hooks, device: str, attention: Attention, path: str, key: str
+) -> tuple[torch.nn.Module, Any]:
+    """The model saved in `path` (a folder or a name on the hub), frozen, with attention and head as the plan has them, and
+    its tokenizer.
 
     Errors name `key`, the option that gave the path."""
     place = {"model.source": Decision("hub", "default"), "model.path": Decision(path, "default")}
     other = replace(plan, decisions={**plan.decisions, **place})
     try:
+        tokenizer = hooks.load_tokenizer(plan=other)
         model: Any = hooks.load_model(plan=other, device=device)
     except MemcfgError as error:
         error.problems = tuple(replace(p, key=key) if p.key == "model.path" else p for p in error.problems)
         raise
     model.set_attn_implementation(attention.name)
     attach_head(model, hooks.head(plan=other, model=model))
-    return frozen(model)
+    return frozen(model), tokenizer
 
 
 def copied(model: torch.nn.Module) -> torch.nn.Module:

@@ -25,6 +25,9 @@ _HEAD, _REPLACED, _OURS = "_memcfg_head", "_memcfg_replaced_forward", "_memcfg_t
 VIRTUAL = "_memcfg_virtual_tokens"
 """Attribute of a causal model: how many trained tokens an adapter puts before each row. The head does not see them."""
 
+NEW_HEAD = "_memcfg_new_head"
+"""Attribute of a causal model whose output head was made anew: an adapter must train and save it whole."""
+
 _USUAL = ("model", "transformer", "backbone")
 """Where backbones lie in models whose `base_model_prefix` does not say it."""
 

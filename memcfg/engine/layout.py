@@ -17,6 +17,7 @@ from memcfg.errors import Problem, RunError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from memcfg.batch import Layout
     from memcfg.plan import Plan
 
 
@@ -66,6 +67,14 @@ def lay(documents: Documents, rows: list[list[int]], layout: str, paper: Paper) 
         positions.clamp_(max=paper.max_length - 1)
     lengths = [len(documents.input_ids[d]) for row in rows for d in row]
     return Batch(ids, labels, positions, owners, layout=layout, lengths=lengths, fields=dict(documents.fields))
+
+
+def laid(layout: Layout, documents: Documents) -> Batch:
+    """The documents as a batch, and those beside them as one of their own."""
+    batch = layout(documents)
+    if documents.aside is not None:
+        batch.aside = layout(documents.aside)
+    return batch
 
 
 def joined(documents: Documents) -> Documents:

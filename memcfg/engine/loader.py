@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import torch
 
 from memcfg.batch import IGNORE
+from memcfg.engine.layout import laid
 
 if TYPE_CHECKING:
     from memcfg.batch import Batch, Documents, Grouping, Layout
@@ -55,7 +56,7 @@ class MicroBatches:
     def made(self, turns: Iterator[tuple[Sequence[Any], bool]]) -> Iterator[Batch]:
         """Micro-batches of rows; those that are not this rank's turn with every label masked."""
         for rows, counted in turns:
-            batch = self.layout(self.collator(list(rows)))
+            batch = laid(self.layout, self.collator(list(rows)))
             yield batch if counted else blank(batch)
 
 

@@ -48,9 +48,11 @@ def micro_batches(
     plan: Plan, hooks: Hooks, tokenizer: Any, layout: Any, stand_ins: Mapping[str, Any], lengths: Lengths
 ) -> list[Batch]:
     """One step's micro-batches on the CPU, all alike."""
+    from memcfg.engine.layout import laid
+
     make: Callable[[Lengths], list[dict[str, Any]]] = stand_ins.get(ROWS, plain_rows)
     collator = hooks.collator(plan=plan, tokenizer=tokenizer)
-    return [layout(collator(make(lengths))) for _ in range(plan["run.accumulation"])]
+    return [laid(layout, collator(make(lengths))) for _ in range(plan["run.accumulation"])]
 
 
 def plain_rows(lengths: Lengths) -> list[dict[str, Any]]:

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 from memcfg.registry._markers import chain, exclusive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     import datasets
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from memcfg.batch import Attention, Grouping, Head, Layout, Objective, Reference, TokenLoss
+    from memcfg.batch import Attention, Grouping, Head, Layout, Load, Objective, Reference, TokenLoss
     from memcfg.engine.evidence import Effective
     from memcfg.engine.ledger import Ledger
     from memcfg.plan import Plan
@@ -108,9 +107,9 @@ def memcfg_loss(plan: Plan) -> TokenLoss:
 
 
 @exclusive("reference.mode")
-def memcfg_reference(plan: Plan, model: torch.nn.Module, load: Callable[[str, str], torch.nn.Module]) -> Reference:
+def memcfg_reference(plan: Plan, model: torch.nn.Module, load: Load) -> Reference:
     """Where the frozen reference's log-probabilities come from. `model` is the built model before its first step;
-    `load(path, key)` loads another one, frozen (`key`: the option that an error should name)."""
+    `load(path, key)` loads another one with its tokenizer, frozen (`key`: the option that an error should name)."""
 
 
 @exclusive("attention.implementation")

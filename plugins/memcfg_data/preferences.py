@@ -53,4 +53,4 @@ def preferences(pairs: Iterable[Pair]) -> list[Preference]:
 
 def _alike(one: int, other: int) -> bool:
     shorter, longer = sorted((one, other))
-    return 0 < shorter and longer <= LONGEST and longer <= RATIO * shorter
+    return shorter > 0 and longer <= LONGEST and longer <= RATIO * shorter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Check, Default, Enum, Forbid, Ignored, NotYet, Plugin, RemovedKey, Setting, key, only_when
+from memcfg import Check, Default, Enum, Forbid, Ignored, Plugin, RemovedKey, Setting, key, only_when
 
 here = key("trainer.name") == "kto"
 
@@ -38,6 +38,19 @@ plugin = Plugin(
             key("run.learning_rate"), 1e-6, when=here, id="kto.run.learning_rate",
             because="a policy that starts from its reference is moved in small steps",
         ),
+        Default(
+            key("run.learning_rate"), 1e-3, when=here & (key("model.source") == "tiny"), id="kto.run.learning_rate.tiny",
+            because="a small model that starts from noise wants larger steps than one that was trained before",
+        ),
+        Default(
+            key("run.batch_size"), 8, when=here & (key("model.source") == "tiny"), id="kto.run.batch_size.tiny",
+            because="its KL term is estimated from the rows of one micro-batch",
+        ),
+        Forbid(
+            needs_pairs & (key("reference.mode") == "precompute"), id="kto.reference.precompute",
+            because="its KL term pairs the rows of a micro-batch, which are not known before training",
+            suggest=["reference.mode=live", "kto.loss=apo_zero_unpaired"],
+        ),
         Check(
             ["run.batch_size"], _two_rows, when=needs_pairs, id="kto.batch.two_rows",
             because="its KL term pairs each prompt with another row's completion", ref=PAPER,
@@ -62,6 +75,6 @@ plugin = Plugin(
         *only_when(here, loss, beta, desirable, undesirable, dropout, because="only `trainer=kto` reads it"),
     ],
     provides={"trainer.name": ("kto",)},
+    hooks="memcfg_kto.hooks",
     active=here,
-    not_yet=[NotYet(here, "the KTO objective and its collator are not written yet")],
 )  # fmt: skip

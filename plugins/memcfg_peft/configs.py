@@ -11,7 +11,7 @@ import torch
 from peft.utils import constants
 
 from memcfg import Plan, Problem, RequestError, RunError
-from memcfg.engine.forward import causal_model
+from memcfg.engine.forward import NEW_HEAD, causal_model
 from memcfg_peft.matching import unmatched
 
 CONFIGS: dict[str, type[peft.PeftConfig]] = {
@@ -36,6 +36,8 @@ def config_of(plan: Plan, model: torch.nn.Module) -> peft.PeftConfig:
     values: dict[str, Any] = {"task_type": "CAUSAL_LM", **_of_method(plan, method)}
     if plan.get("peft.modules_to_save"):
         values["modules_to_save"] = _checked(model, plan["peft.modules_to_save"], "peft.modules_to_save")
+    if getattr(causal_model(model), NEW_HEAD, False):
+        values["modules_to_save"] = [*values.get("modules_to_save", []), head_name(model)]
     if method not in ("prompt", "prefix", "p_tuning"):
         values["target_modules"] = targets_of(plan, model)
     kind = CONFIGS[method]

@@ -12,7 +12,7 @@ from memcfg_peft.adapter import ADAPTER, adapted, adapted_layers, merged, per_le
 from memcfg_peft.configs import CONFIGS, RANK
 
 
-@hookimpl(consumes="quantized", produces="adapter")
+@hookimpl(consumes=("quantized", "head"), produces="adapter")
 def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     """The model frozen, with the adapter in it."""
     return adapted(plan, model)

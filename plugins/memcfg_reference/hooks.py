@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from memcfg import Plan, hookimpl
-from memcfg.batch import Reference
+from memcfg.batch import Load, Reference
 from memcfg.engine.evidence import Effective
 from memcfg_reference.references import AdapterOff, Live, Precomputed, Sync
-
-Load = Callable[[str, str], torch.nn.Module]
 
 
 @hookimpl
 def memcfg_reference(plan: Plan, model: torch.nn.Module, load: Load) -> Reference:
     path = plan.get("reference.path")
-    other = load(path, "reference.path") if path is not None else None
+    other = load(path, "reference.path")[0] if path is not None else None
     if plan["reference.mode"] == "adapter":
         return AdapterOff()
     if plan["reference.mode"] == "precompute":

@@ -13,11 +13,9 @@ REFUSED = {
     "generation": ["generation.continuous_batching=true"],
     "gkd": ["trainer.name=gkd"],
     "grpo": ["trainer.name=grpo"],
-    "kto": ["trainer.name=kto"],
     "moe": ["moe.aux=true"],
     "online_dpo": ["trainer.name=online_dpo"],
     "peft": ["peft.method=adalora"],
-    "reward": ["trainer.name=reward"],
     "rloo": ["trainer.name=rloo"],
     "vision": ["vision.data=true"],
     "vllm": ["generation.backend=vllm"],
@@ -35,12 +33,12 @@ def test_what_is_still_refused() -> None:
 
 
 def test_the_plan_warns_and_the_run_is_refused() -> None:
-    plan = memcfg.resolve(["trainer=kto"])
-    notes = [note for note in plan.notes if note.rule == "kto.not_yet"]
+    plan = memcfg.resolve(["trainer=gkd"])
+    notes = [note for note in plan.notes if note.rule == "gkd.not_yet"]
     assert [note.level for note in notes] == ["warning"]
     with pytest.raises(RunError) as caught:
         load().hooks(plan)
-    assert "the KTO objective and its collator are not written yet" in str(caught.value)
+    assert "the distillation objective is not written yet" in str(caught.value)
 
 
 def test_a_plan_without_them_is_not_refused() -> None:
