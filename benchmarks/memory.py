@@ -180,9 +180,9 @@ def _in_loaders_order(lengths: list[int]) -> list[int]:
 def _pin(contexts: list[Any], length: int, config: Any) -> dict[str, float]:
     """Take the host memory that the long row will need, and say how long page-locking it takes."""
     begin = _now()
-    for context in contexts:
-        context.mover.stack.take(config.num_hidden_layers * config.hidden_size * length * 2)
-        context.mover.stack.reset()
+    for mover in (context.mover for context in contexts if hasattr(context, "mover")):
+        mover.stack.take(config.num_hidden_layers * config.hidden_size * length * 2)
+        mover.stack.reset()
     return {"pin_s": round(_now() - begin, 2)}
 
 

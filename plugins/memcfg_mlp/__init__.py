@@ -1,11 +1,12 @@
-"""The feed-forward layers computed over pieces of the sequence, so that their wide middle never exists whole."""
+"""Feed-forward layers and norms computed over pieces of the sequence: the wide middle of the former and the float32
+copies of the latter never exist whole."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Check, Default, Enum, Plugin, Setting, only_when
+from memcfg import Axis, Check, Default, Enum, Plugin, Setting, only_when
 
 mode = Enum("mlp.mode", ("whole", "tiled"), doc="the whole sequence at once, or piece by piece")
 tiles = Setting(
@@ -25,7 +26,7 @@ def _fits(values: Mapping[str, Any]) -> str | None:
 
 plugin = Plugin(
     name="mlp",
-    doc="computes feed-forward layers piece by piece",
+    doc="computes feed-forward layers and norms piece by piece",
     options=[mode, tiles],
     rules=[
         Default(mode, "whole", id="mlp.mode.default", because="pieces save memory only in long sequences"),
@@ -35,6 +36,7 @@ plugin = Plugin(
         ),
         *only_when(mode == "tiled", tiles, because="the sequence is not cut into pieces"),
     ],
+    axes=[Axis("mlp.mode", ("whole", "tiled"))],
     groups={"mlp": "how feed-forward layers are computed"},
     hooks="memcfg_mlp.hooks",
     active=mode == "tiled",

@@ -1,7 +1,8 @@
-"""Finds the feed-forward layers of a model and makes them compute piece by piece.
+"""Finds the feed-forward layers and the norms of a model and makes them compute piece by piece.
 
 Each position goes through such a layer by itself, so the sequence can be cut anywhere. The pieces are computed again in
-the backward pass (as in Arctic Long Sequence Training, arXiv 2506.13996)."""
+the backward pass (as in Arctic Long Sequence Training, arXiv 2506.13996). Norms matter because they compute in float32:
+over a long sequence their copies of the hidden states are larger than all else that a layer has alive."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from memcfg import Problem, RunError
-from memcfg.engine.forward import causal_model
+from memcfg.engine.forward import backbone_of, causal_model
 from memcfg_mlp.pieces import in_pieces
 
 TILES = "_memcfg_tiles"
@@ -50,6 +51,31 @@ def feed_forward(model: torch.nn.Module) -> list[torch.nn.Module]:
         raise RunError(Problem(text, key="mlp.mode", fix="mlp.mode=whole"))
     _prove(found[0], width_of(model))
     return found
+
+
+def norms(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The norms over the last dimension, those within attention too."""
+    named = (
+        m for m in backbone_of(causal_model(model)).modules() if type(m).__name__.endswith(("RMSNorm", "LayerNorm"))
+    )
+    return [m for m in named if [p.dim() for p in m.parameters()] in ([1], [1, 1]) and not list(m.children())]
+
+
+def tile_norm(norm: torch.nn.Module, count: int | None, width: int) -> None:
+    """Make one norm compute in pieces, as `tile` does a layer."""
+    setattr(norm, TILES, Tiles(count, width, norm.__dict__.get("forward")))
+    norm.forward = MethodType(_tiled_norm, norm)
+
+
+def _tiled_norm(self: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+    """`hidden` is [B, L, .., D]; all positions (and heads) lie in one row of pieces."""
+    tiles: Tiles = getattr(self, TILES)
+    own = tiles.own or MethodType(type(self).forward, self)
+    pieces = tiles.pieces(hidden.shape[1] if hidden.dim() > 2 else len(hidden))
+    tiles.most = max(tiles.most, pieces)
+    if pieces <= 1:
+        return own(hidden)  # type: ignore[no-any-return]
+    return in_pieces(self, own, hidden.reshape(-1, hidden.shape[-1]), pieces).view(hidden.shape)
 
 
 def tile(layer: torch.nn.Module, count: int | None, width: int) -> None:

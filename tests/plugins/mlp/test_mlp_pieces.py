@@ -131,7 +131,10 @@ def test_evidence_tells_what_ran() -> None:
         compare(asked, memcfg_evidence(plan=asked, run=run, found=[]))
     gradients(made)
     (found,) = memcfg_evidence(plan=asked, run=run, found=[])
-    assert (found.effective, found.evidence) == ("tiled", "3 of 3 feed-forward layers ran in up to 4 pieces")
+    assert (found.effective, found.evidence) == (
+        "tiled",
+        "10 of 10 feed-forward layers and norms ran in up to 4 pieces",
+    )
 
 
 def test_experts_are_left_alone_and_a_model_of_nothing_else_is_refused() -> None:
