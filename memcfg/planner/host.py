@@ -22,6 +22,9 @@ LARGE: Final = 1 << 16
 
 COPIES: Final = (aten.copy_.default, aten._to_copy.default)
 
+UNFILLED: Final = ("aten::empty", "aten::zeros", "aten::ones", "aten::rand", "aten::randn")
+"""Operations that make a tensor of which only the size is known."""
+
 NOTHING: Final = object()
 """What `Host.answer` returns for an operation that is not its business."""
 
@@ -83,6 +86,8 @@ class Host:
     def _made(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A new host tensor: large ones are not filled."""
         device = kwargs.get("device")
+        if func._schema.name not in UNFILLED:
+            return NOTHING
         if device is not None and torch.device(device).type != "cpu":
             return NOTHING
         size = args[0] if args and isinstance(args[0], (list, tuple)) else None

@@ -71,7 +71,9 @@ def record(plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths, *, laye
         tracker.enter(0, "load")
         run = build(plan, watched, device="meta", data=False)
         attach_head(run.model, Phased(run.head, tracker))
+        tracker.watching = False
         batches = micro_batches(plan, hooks, run.tokenizer, run.layout, stand_ins, lengths)
+        tracker.watching = True
         tracker.clock.documents = batches[0].lengths
         began = [_step(run, batches, tracker, number + 1) for number in range(STEPS)]
         recorded = Recorded(tracker, run, batches, began)

@@ -48,6 +48,11 @@ IN_PLACE: Final = {
 }
 """What autograd does in place unless it is watched."""
 
+PRODUCTS_INTO: Final = frozenset(
+    product.dtype_out for product in (aten.mm, aten.addmm) if "dtype_out" in product.overloads()
+)
+"""Products that are written in another type than their factors have: not every torch knows them on `meta`."""
+
 _ENGINE_FRAMES: Final = ("inner", "_fn")
 
 
@@ -72,7 +77,7 @@ class Tracker(TorchDispatchMode):
         self.host = Host(self.clock.copy)
         self._alive: dict[int, _Grave] = {}
         self._shapes = _SHAPES
-        self._workspaces: set[bool] = set()
+        self._workspaces: set[str] = set()
         self._bury = self._died
 
     @classmethod
@@ -134,7 +139,7 @@ class Tracker(TorchDispatchMode):
                 self.see(tensor, name)
         if new or _on_device(args):
             if name in MATMULS:
-                self._need_workspace()
+                self._need_workspace(name, args)
             hidden = temporaries(func, args, self.machine)
             if hidden:
                 self.flash(hidden, name)
@@ -154,6 +159,8 @@ class Tracker(TorchDispatchMode):
         answer = self.values.answer(func, args, kwargs)
         if answer is not None:
             return None, answer
+        if func in PRODUCTS_INTO:
+            return None, kwargs["out"]
         try:
             key = (func, _signature(args), _signature(kwargs.items()) if kwargs else None)
             known = self._shapes.get(key)
@@ -174,14 +181,17 @@ class Tracker(TorchDispatchMode):
             return "activations"  # a checkpoint computes them again
         return KIND_OF[self.phase]
 
-    def _need_workspace(self) -> None:
-        """cuBLAS takes one workspace for each thread that multiplies: the caller's, and autograd's."""
-        backward = self.phase == "backward"
-        if backward not in self._workspaces:
-            self._workspaces.add(backward)
-            size = self.machine.blas_backward if backward else self.machine.blas_forward
-            if size:
-                self.trace.born(size, "workspace", self.phase, "cublas", self.clock.ms)
+    def _need_workspace(self, name: str, args: Any) -> None:
+        """cuBLAS takes one workspace for each thread that multiplies, cuBLASLt one for products with a bias."""
+        thread = "autograd" if self.phase == "backward" else "caller"
+        self._workspace(thread, self.machine.blas)
+        if name == "aten::addmm" and args[0].dim() == 1:
+            self._workspace("bias", self.machine.blas_bias)
+
+    def _workspace(self, name: str, size: int) -> None:
+        if size and name not in self._workspaces:
+            self._workspaces.add(name)
+            self.trace.born(size, "workspace", self.phase, "cublas", self.clock.ms)
 
     def _died(self, grave: Any) -> None:
         self._alive.pop(grave.address, None)

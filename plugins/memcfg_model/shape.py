@@ -34,6 +34,7 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
             return AutoModelForCausalLM.from_config(config(plan), dtype=dtype)
     with init_empty_weights(include_buffers=False):
         built = AutoModelForCausalLM.from_config(config(plan), dtype=dtype)
+    built.tie_weights()  # without storage each place of a shared weight was given one of its own
     generator = torch.Generator(device).manual_seed(plan["run.seed"])
     _drawn(built, torch.device(device), generator, {})
     return built

@@ -61,7 +61,7 @@ def store_(target: Tensor, values: Tensor) -> None:
 
     The lower half of a float32 is what bfloat16 cuts off: a random number added to it carries into the upper half as
     often as it is large."""
-    if target.dtype != torch.bfloat16 or target.is_meta:
+    if target.dtype != torch.bfloat16:
         target.copy_(values)
         return
     bits = values.view(torch.int32)

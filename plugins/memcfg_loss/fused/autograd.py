@@ -9,7 +9,7 @@ Gradients are kept in float32 and rounded once, after the incoming gradient is m
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -58,12 +58,18 @@ def _kind(tensor: torch.Tensor) -> str:
     return "cpu" if tensor.device.type == "meta" else tensor.device.type
 
 
-def _shapes(*tensors: Maybe) -> list[Maybe]:
-    """Storage-less stand-ins that keep shape and type; keeping the tensors themselves would keep their memory."""
-    return [None if x is None else torch.empty_like(x, device="meta") for x in tensors]
+class Like(NamedTuple):
+    """Shape and type of a tensor: keeping the tensor itself would keep its memory."""
+
+    shape: torch.Size
+    dtype: torch.dtype
 
 
-def _scaled(gradient: Maybe, by: torch.Tensor, like: Maybe, score: Score) -> Maybe:
+def _shapes(*tensors: Maybe) -> list[Like | None]:
+    return [None if x is None else Like(x.shape, x.dtype) for x in tensors]
+
+
+def _scaled(gradient: Maybe, by: torch.Tensor, like: Like | None, score: Score) -> Maybe:
     """A gradient times the scalar `by`, rounded once to the type of `like`; in place where that is its own type."""
     if gradient is None or like is None:
         return None
@@ -72,7 +78,7 @@ def _scaled(gradient: Maybe, by: torch.Tensor, like: Maybe, score: Score) -> May
     return gradient.mul_(by).to(like.dtype)
 
 
-def _spread(gradient: Maybe, at: Maybe, like: Maybe) -> Maybe:
+def _spread(gradient: Maybe, at: Maybe, like: Like | None) -> Maybe:
     """A gradient over the N rows that were read, as one over all M."""
     if gradient is None or like is None or at is None:
         return gradient
@@ -151,7 +157,7 @@ def _again(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     return _inputs(rounded, at, ctx.like)
 
 
-def _inputs(gradients: list[Maybe], at: Maybe, like: list[Maybe]) -> tuple[Any, ...]:
+def _inputs(gradients: list[Maybe], at: Maybe, like: list[Like | None]) -> tuple[Any, ...]:
     """Gradients of both functions' inputs from those over (hidden, weight, bias, low, up)."""
     hidden, weight, bias, low, up = gradients
     return _spread(hidden, at, like[0]), weight, bias, _spread(low, at, like[3]), up, None, None, None

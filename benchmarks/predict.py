@@ -1,0 +1,330 @@
+"""Predictions against the truth: what the engine's own update really allocates on a CUDA device.
+
+    python benchmarks/predict.py predict --out predicted.jsonl            needs no GPU
+    python benchmarks/predict.py measure --out measured.jsonl             needs one
+    python benchmarks/predict.py compare predicted.jsonl measured.jsonl [--out report.json]
+
+Every configuration is measured in a process of its own: forked from one that has loaded the libraries and not touched the
+GPU, so that its allocator, its context and its workspaces are fresh. A step is what training takes: the plan's `build`, then
+`gradients` and `step` on full rows. Peaks are CUDA's own. Times are the median of the steps after the first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+GIB: Final = 1 << 30
+STEPS: Final = 4
+CARD: Final = "h200"
+LIMITS: Final = (0.97, 1.0, 1.03)
+"""Limits on reserved memory, as shares of the predicted least, under which some configurations are run again."""
+
+Q06, Q17, Q4, Q8 = (f"model=shape model.preset=qwen3-{size}" for size in ("0.6b", "1.7b", "4b", "8b"))
+L1, L8 = "model=shape model.preset=llama3-1b", "model=shape model.preset=llama3-8b"
+G1 = "model=shape model.preset=gemma3-1b"
+M7 = "model=shape model.preset=mistral-7b"
+O1 = "model=shape model.preset=olmo2-1b"
+S17 = "model=shape model.preset=smollm2-1.7b"
+Q25 = "model=shape model.preset=qwen2.5-1.5b"
+B4L2, B2L4, B1L8 = (f"run.batch_size={b} truncation.max_length={n}" for b, n in ((4, 2048), (2, 4096), (1, 8192)))
+NONE = "checkpointing=none"
+LORA = "peft=lora peft.dropout=0.0"
+
+CONFIGURATIONS: Final[dict[str, str]] = {
+    # losses
+    "q06-nll": f"{Q06} {B4L2} loss=nll {NONE}", "q06-nll-ckpt": f"{Q06} {B4L2} loss=nll",
+    "q06-chunked": f"{Q06} {B4L2} {NONE}", "q06-chunked-ckpt": f"{Q06} {B4L2}",
+    "q06-torch": f"{Q06} {B4L2} {NONE} loss.kernel=torch", "q06-dft": f"{Q06} {B4L2} loss=dft",
+    "q06-chunk-32": f"{Q06} {B4L2} loss.chunk_mib=32", "q06-chunk-2g": f"{Q06} {B4L2} loss.chunk_mib=2048",
+    "l1-nll": f"{L1} {B4L2} loss=nll {NONE}", "l1-chunked": f"{L1} {B4L2} {NONE}", "l1-ckpt": f"{L1} {B4L2}",
+    "g1-nll-ckpt": f"{G1} {B2L4} loss=nll", "g1-chunked": f"{G1} {B4L2} {NONE}", "g1-ckpt": f"{G1} {B2L4}",
+    "o1-nll": f"{O1} {B4L2} loss=nll {NONE}", "o1-chunked": f"{O1} {B4L2} {NONE}", "o1-ckpt": f"{O1} {B4L2}",
+    "s17-ckpt": f"{S17} {B4L2}", "s17-chunked": f"{S17} {B4L2} {NONE}",
+    "q25-ckpt": f"{Q25} {B4L2}", "q25-nll": f"{Q25} {B2L4} loss=nll {NONE}",
+    # lengths and batches
+    "q06-odd": f"{Q06} run.batch_size=3 truncation.max_length=1777 loss=nll {NONE}",
+    "q06-16k": f"{Q06} run.batch_size=1 truncation.max_length=16384", "q06-short": f"{Q06} run.batch_size=16 truncation.max_length=256",
+    "q06-rows-1": f"{Q06} run.batch_size=1 truncation.max_length=512", "q06-multiple": f"{Q06} run.batch_size=3 truncation.max_length=1777 padding.multiple_of=64",
+    "q06-accumulate": f"{Q06} run.batch_size=2 truncation.max_length=2048 run.accumulation=2",
+    "q17-accumulate-4": f"{Q17} run.batch_size=1 truncation.max_length=2048 run.accumulation=4 {NONE}",
+    # attention, packing
+    "q06-eager": f"{Q06} run.batch_size=2 truncation.max_length=2048 loss=nll {NONE} attention=eager",
+    "q17-plain-8k": f"{Q17} {B1L8} {NONE}", "q17-bfd-8k": f"{Q17} {B1L8} {NONE} packing=bfd", "q17-bfd-8k-ckpt": f"{Q17} {B1L8} packing=bfd",
+    "q17-sdpa-8k": f"{Q17} {B1L8} {NONE} packing=bfd attention=sdpa", "l1-split-4k": f"{L1} {B2L4} packing=bfd_split attention=sdpa",
+    "q06-wrapped": f"{Q06} {B2L4} packing=wrapped", "q06-padding-free": f"{Q06} {B4L2} padding_free=on",
+    # layers
+    "q17-selective": f"{Q17} {B4L2} checkpointing=selective", "l1-selective": f"{L1} {B2L4} checkpointing=selective",
+    "q06-every-2": f"{Q06} {B4L2} checkpointing.every=2", "q06-reentrant": f"{Q06} {B4L2} checkpointing.reentrant=true",
+    "q17-tiled": f"{Q17} {B1L8} mlp=tiled", "q06-tiled-16k": f"{Q06} run.batch_size=1 truncation.max_length=16384 mlp=tiled",
+    "q06-offload-16k": f"{Q06} run.batch_size=1 truncation.max_length=16384 offload=checkpoint_inputs",
+    "q06-offload-all": f"{Q06} {B2L4} {NONE} offload=all", "q17-offload-plain": f"{Q17} {B2L4} offload=checkpoint_inputs offload.streams=false",
+    "l1-offload-all": f"{L1} {B4L2} {NONE} offload=all",
+    # optimizers
+    "q06-foreach": f"{Q06} {B4L2} optimizer.fused=false", "q17-sgd": f"{Q17} {B4L2} optimizer=sgd",
+    "q17-bf16": f"{Q17} {B4L2} optimizer=adamw_bf16", "q17-adafactor": f"{Q17} {B4L2} optimizer=adafactor",
+    "q17-host": f"{Q17} {B4L2} optimizer=adamw_offload", "l1-in-backward": f"{L1} {B4L2} optimizer.in_backward=true",
+    "q17-decay": f"{Q17} {B4L2} optimizer.weight_decay=0.1", "q17-unclipped": f"{Q17} {B4L2} run.max_grad_norm=null",
+    "q06-expandable": f"{Q06} {B4L2} loss=nll allocator=expandable", "l1-expandable": f"{L1} {B4L2} {NONE} allocator=expandable",
+    "q06-float32": f"{Q06} {B2L4} model.dtype=float32", "l1-float32": f"{L1} {B4L2} model.dtype=float32",
+    # adapters
+    "q17-lora": f"{Q17} {B4L2} {LORA} {NONE}", "q17-lora-nll": f"{Q17} {B4L2} {LORA} loss=nll", "l1-lora": f"{L1} {B4L2} {LORA}",
+    "q8-lora": f"{Q8} {B2L4} {LORA}", "q17-lora-bf16": f"{Q17} {B4L2} {LORA} peft.dtype=bfloat16 {NONE}",
+    "m7-lora": f"{M7} {B2L4} {LORA}", "l8-lora-nll": f"{L8} {B2L4} {LORA} loss=nll", "q4-dora": f"{Q4} {B4L2} peft=lora peft.dora=true",
+    # large
+    "q8-full": f"{Q8} run.batch_size=1 truncation.max_length=4096", "l8-in-backward": f"{L8} run.batch_size=1 truncation.max_length=4096 optimizer.in_backward=true",
+    "q4-full": f"{Q4} {B2L4}", "m7-full": f"{M7} {B2L4}", "q4-none": f"{Q4} {B4L2} {NONE}",
+    # liger
+    "q06-liger": f"{Q06} {B4L2} liger=on {NONE}", "l1-liger-ckpt": f"{L1} {B4L2} liger=on",
+}  # fmt: skip
+
+LIMITED: Final = ("q06-nll-ckpt", "q06-chunked-ckpt", "q17-lora-nll", "q06-float32", "g1-chunked", "l1-offload-all")
+"""Configurations that are also run under limits."""
+
+
+def predict(name: str) -> dict[str, Any]:
+    """The prediction for a configuration, in a process that sees no GPU."""
+    began = time.perf_counter()
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        from memcfg.compose import resolve
+        from memcfg.planner.simulate import simulate
+        from memcfg.registry import load
+
+        registry = load()
+        plan = resolve([f"assume.device={CARD}", *CONFIGURATIONS[name].split()], registry=registry)
+        found = simulate(plan, registry.hooks(plan)).to_dict()
+        del found["timeline"]
+        return {"case": name, **found, "peak": found["peak"][:12], "wall": round(time.perf_counter() - began, 2)}
+    except Exception as error:
+        return {"case": name, "error": f"{type(error).__name__}: {error}"[:600]}
+
+
+def measure(name: str, limit: int | None, pipe: Any) -> None:
+    """Run a configuration on the GPU and send what it took."""
+    try:
+        pipe.send({"case": name, **_measured(name, limit)})
+    except Exception as error:
+        pipe.send({"case": name, "error": f"{type(error).__name__}: {error}"[:600]})
+
+
+def _measured(name: str, limit: int | None) -> dict[str, Any]:
+    import torch
+
+    from memcfg.compose import resolve
+    from memcfg.engine.build import build
+    from memcfg.engine.update import counted, gradients, step
+    from memcfg.planner.batches import full_rows, micro_batches
+    from memcfg.registry import load
+
+    registry = load()
+    plan = resolve(CONFIGURATIONS[name].split(), registry=registry)
+    hooks = registry.hooks(plan)
+    if limit is not None:
+        torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(0).total_memory)
+    run = build(plan, hooks, data=False)
+    batches = micro_batches(
+        plan, hooks, run.tokenizer, run.layout, hooks.simulation(plan=plan, stands_in={}), full_rows(plan)
+    )
+    count = counted(run.objective, batches)
+    built = torch.cuda.memory_allocated()
+    times, peaks = [], []
+    for _ in range(STEPS if limit is None else 2):
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        placed = [batch.to("cuda") for batch in batches]
+        gradients(run.model, placed, run.objective, contexts=run.contexts, denominator=count)
+        step(run.model, run.optimizer, max_grad_norm=plan.get("run.max_grad_norm"))
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - began))
+        peaks.append(torch.cuda.max_memory_allocated())
+        del placed
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "allocated_bytes": max(peaks), "allocated_by_step": peaks, "reserved_bytes": _most_reserved(), "built_bytes": built,
+        "outside_bytes": total - free - torch.cuda.memory_reserved(), "step_ms": round(statistics.median(times[1:]), 2),
+        "first_ms": round(times[0], 2), "retries": torch.cuda.memory_stats()["num_alloc_retries"],
+        "parameters": sum(p.numel() for p in run.model.parameters()), "torch": torch.__version__,
+        "gpu": torch.cuda.get_device_name(), "total_bytes": total,
+    }  # fmt: skip
+
+
+def _most_reserved() -> int:
+    """The most that was reserved at any time: what is still reserved, as nothing is given back in these runs."""
+    import torch
+
+    return max(torch.cuda.max_memory_reserved(), torch.cuda.memory_reserved())
+
+
+def forked(name: str, limit: int | None = None, timeout: float = 90) -> dict[str, Any]:
+    """`measure` in a fresh process."""
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=measure, args=(name, limit, there))
+    began = time.perf_counter()
+    process.start()
+    found = here.recv() if here.poll(timeout) else {"case": name, "error": f"no answer within {timeout} s"}
+    process.join(5)
+    if process.is_alive():
+        process.kill()
+    return {**found, "wall": round(time.perf_counter() - began, 2)}
+
+
+def loaded() -> None:
+    """Load what every configuration needs, without touching the GPU."""
+    import datasets  # noqa: F401
+    import peft  # noqa: F401
+    import transformers.models  # noqa: F401
+
+    from memcfg.engine import build, update  # noqa: F401
+    from memcfg.registry import load
+
+    load()
+
+
+def write(path: str, lines: Iterator[dict[str, Any]]) -> None:
+    with Path(path).open("a", encoding="utf-8") as file:
+        for line in lines:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            short = {
+                k: v
+                for k, v in line.items()
+                if k in ("case", "error", "allocated_bytes", "reserved_bytes", "step_ms", "wall", "limited", "runs")
+            }
+            print(json.dumps(short), flush=True)
+
+
+def read(path: str) -> dict[str, dict[str, Any]]:
+    lines = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    return {line["case"]: line for line in lines if "limited" not in line}
+
+
+def measured_all(names: Sequence[str], seconds: float, predicted: str | None) -> Iterator[dict[str, Any]]:
+    """Every configuration, as long as there is time; then some again under limits near their predicted least."""
+    began = time.perf_counter()
+    loaded()
+    for name in names:
+        if time.perf_counter() - began > seconds:
+            yield {"case": name, "error": "no time was left"}
+            continue
+        yield forked(name)
+    for name in LIMITED if predicted else ():
+        least = read(predicted or "").get(name, {}).get("smallest_bytes")
+        for share in LIMITS if least else ():
+            if time.perf_counter() - began < seconds:
+                found = forked(name, limit=int(share * least))
+                yield {
+                    "case": name,
+                    "limited": share,
+                    "runs": "error" not in found,
+                    "error": found.get("error"),
+                    "wall": found["wall"],
+                }
+
+
+# -------------------------------------------------------------------------------------------------------- comparing
+
+
+def compare(predicted: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    """Errors of every configuration, and their summary."""
+    rows = [
+        _row(name, predicted[name], measured[name])
+        for name in measured
+        if name in predicted and "error" not in predicted[name] and "error" not in measured[name]
+    ]
+    allocated = [abs(row["allocated_error"]) for row in rows]
+    reserved = [abs(row["reserved_error"]) for row in rows]
+    ordered, pairs = _order(rows)
+    return {
+        "configurations": len(rows),
+        "allocated": {"mean": _mean(allocated), "worst": max(allocated, default=0.0)},
+        "reserved": {"mean": _mean(reserved), "worst": max(reserved, default=0.0)},
+        "order": {"right": ordered, "pairs": pairs},
+        "seconds": {"median": statistics.median([r["seconds"] for r in rows] or [0.0]), "worst": max((r["seconds"] for r in rows), default=0.0)},
+        "rows": rows,
+        "failed": {n: m.get("error") or predicted.get(n, {}).get("error") for n, m in measured.items() if "error" in m or "error" in predicted.get(n, {})},
+    }  # fmt: skip
+
+
+def _row(name: str, predicted: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "case": name, "allocated": measured["allocated_bytes"], "reserved": measured["reserved_bytes"],
+        "allocated_error": predicted["allocated_bytes"] / measured["allocated_bytes"] - 1,
+        "reserved_error": predicted["reserved_bytes"] / measured["reserved_bytes"] - 1,
+        "step_ms": measured["step_ms"], "predicted_ms": predicted["step_ms"], "seconds": predicted["seconds"],
+        "peak_phase": predicted["peak_phase"],
+    }  # fmt: skip
+
+
+def _order(rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """Pairs within one workload (same model, rows and length) whose times differ by 5 % or more, and how many are in order."""
+    right = pairs = 0
+    for i, a in enumerate(rows):
+        for b in rows[:i]:
+            if _workload(a["case"]) == _workload(b["case"]) and abs(a["step_ms"] / b["step_ms"] - 1) >= 0.05:
+                pairs += 1
+                right += (a["step_ms"] - b["step_ms"]) * (a["predicted_ms"] - b["predicted_ms"]) > 0
+    return right, pairs
+
+
+def _workload(name: str) -> tuple[str, ...]:
+    words = CONFIGURATIONS[name].split()
+    return tuple(w for w in words if w.startswith(("model.preset", "run.batch_size", "truncation", "run.accumulation")))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / max(1, len(values))
+
+
+def show(report: dict[str, Any]) -> None:
+    """The report as a table in Markdown."""
+    print("| configuration | allocated GiB | error | reserved GiB | error | ms | predicted ms | peak in |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for row in report["rows"]:
+        print(
+            f"| {row['case']} | {row['allocated'] / GIB:.3f} | {row['allocated_error']:+.3%} | {row['reserved'] / GIB:.3f}"
+            f" | {row['reserved_error']:+.2%} | {row['step_ms']:.0f} | {row['predicted_ms']:.0f} | {row['peak_phase']} |"
+        )
+    a, r, o = report["allocated"], report["reserved"], report["order"]
+    print(
+        f"\n{report['configurations']} configurations; allocated: mean {a['mean']:.3%}, worst {a['worst']:.3%}; reserved: mean {r['mean']:.2%}, worst {r['worst']:.2%}"
+    )
+    print(f"order of step times: {o['right']} of {o['pairs']} pairs; seconds a prediction: {report['seconds']}")
+    for name, error in report["failed"].items():
+        print(f"failed: {name}: {error}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("predict", "measure", "compare"))
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--out")
+    parser.add_argument("--only", default="", help="names that contain this")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no configuration after so many")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--predicted", help="predictions, to try limits near them")
+    asked = parser.parse_args()
+    names = [name for name in CONFIGURATIONS if asked.only in name]
+    if asked.what == "predict":
+        with ProcessPoolExecutor(asked.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+            write(asked.out, iter(pool.map(predict, names)))
+    elif asked.what == "measure":
+        write(asked.out, measured_all(names, asked.seconds, asked.predicted))
+    else:
+        report = compare(read(asked.files[0]), read(asked.files[1]))
+        show(report)
+        if asked.out:
+            Path(asked.out).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
