@@ -7,7 +7,7 @@ A prepared row holds one document (prompt and completion) for each of the row's 
 in `seq_lengths`. Labels are -100 on the prompt. Every document is cut by itself, so that a long one costs the other nothing,
 and a row of which a document has no target left is dropped and counted: it would compare something with nothing.
 
-A prompt may be told apart (`prompt`) or be what both completions begin with. Text is tokenised in one piece with its
+Of a conversation alone (`messages`) the last turn is the completion. A prompt may be told apart (`prompt`) or be what both completions begin with. Text is tokenised in one piece with its
 prompt; the completion begins where the tokens of both differ from those of the prompt alone. Conversations go through the
 chat template. One end-of-text token follows every completion and is learned, by its place.
 """
@@ -207,6 +207,9 @@ def _repeated(values: Iterable[Any], times: int) -> Iterable[Any]:
 
 def _told(row: Row, names: Sequence[str]) -> tuple[Any, list[Any]]:
     """The prompt and the completions of a row, in one form: text, or messages where either is."""
+    if "messages" in row:  # the assistant's last turn follows all others
+        turns = list(row["messages"] or ())
+        return turns[:-1], [turns[-1:]]
     prompt, sides = row.get("prompt"), [row[name] for name in names]
     if prompt is None and len(sides) > 1 and all(sides):
         prompt, sides = divided(*sides)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from memcfg import Default, NotYet, Plugin, RenameKey, Setting, key, only_when
+from memcfg import Default, Ignored, Plugin, RenameKey, Setting, key, only_when
 
 here = key("trainer.name") == "gkd"
 
 teacher = Setting("gkd.teacher", str, default=None, nullable=True, doc="folder or hub name of the teacher")
 share = Setting(
-    "gkd.lmbda", float, default=0.5, minimum=0.0, maximum=1.0, doc="share of steps on the student's own completions"
-)
+    "gkd.lmbda", float, default=0.0, minimum=0.0, maximum=1.0,
+    doc="share of steps on the student's own completions (not written yet: 0)",
+)  # fmt: skip
 beta = Setting(
     "gkd.beta", float, default=0.5, minimum=0.0, maximum=1.0,
     doc="between the forward KL divergence (0) and the reverse one (1)",
@@ -26,6 +27,14 @@ plugin = Plugin(
             key("run.learning_rate"), 2e-5, when=here, id="gkd.run.learning_rate",
             because="distillation is supervised learning, with its learning rate",
         ),
+        Default(
+            key("run.learning_rate"), 3e-3, when=here & (key("model.source") == "tiny"), id="gkd.run.learning_rate.tiny",
+            because="a small model that starts from noise wants larger steps than one that was trained before",
+        ),
+        Ignored(
+            key("loss.kernel"), when=here, except_values=("torch", "triton", "liger"), id="gkd.loss.kernel",
+            because="the divergence is computed chunk by chunk, whatever computes the losses of tokens",
+        ),
         RenameKey(
             "gkd.max_new_tokens", key("generation.max_new_tokens"), id="gkd.max_new_tokens.renamed",
             because="all trainers that generate share one limit",
@@ -37,6 +46,6 @@ plugin = Plugin(
         *only_when(here, teacher, share, beta, sequences, dropout, because="only `trainer=gkd` reads it"),
     ],
     provides={"trainer.name": ("gkd",)},
+    hooks="memcfg_gkd.hooks",
     active=here,
-    not_yet=[NotYet(here, "the distillation objective is not written yet")],
 )  # fmt: skip

@@ -11,7 +11,6 @@ from memcfg.registry import load
 REFUSED = {
     "distributed": ["distributed.strategy!=none"],
     "generation": ["generation.continuous_batching=true"],
-    "gkd": ["trainer.name=gkd"],
     "grpo": ["trainer.name=grpo"],
     "moe": ["moe.aux=true"],
     "online_dpo": ["trainer.name=online_dpo"],
@@ -33,12 +32,12 @@ def test_what_is_still_refused() -> None:
 
 
 def test_the_plan_warns_and_the_run_is_refused() -> None:
-    plan = memcfg.resolve(["trainer=gkd"])
-    notes = [note for note in plan.notes if note.rule == "gkd.not_yet"]
+    plan = memcfg.resolve(["peft=adalora"])
+    notes = [note for note in plan.notes if note.rule == "peft.not_yet"]
     assert [note.level for note in notes] == ["warning"]
     with pytest.raises(RunError) as caught:
         load().hooks(plan)
-    assert "the distillation objective is not written yet" in str(caught.value)
+    assert "moving its ranks about while it trains is not written yet" in str(caught.value)
 
 
 def test_a_plan_without_them_is_not_refused() -> None:

@@ -1,0 +1,101 @@
+"""Prepares prompts with completions and gives the objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import torch
+
+from memcfg import Plan, Problem, RequestError, completions, hookimpl
+from memcfg.batch import Documents
+from memcfg.conversations import use_template
+from memcfg.engine import pairs
+from memcfg.engine.dropout import rates, without_dropout
+from memcfg.engine.evidence import Effective
+from memcfg_gkd.objective import TaughtTokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from memcfg.engine.ledger import Ledger
+
+FORM = completions.Form(("completion",))
+COLUMNS = (("prompt", "completion"), ("messages",))
+CHUNK_MIB = 64
+"""Logits that are alive at once where `loss.chunk_mib` is null."""
+
+
+@hookimpl(produces="tokens")
+def memcfg_prepare_dataset(
+    plan: Plan, dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger, split: str
+) -> datasets.Dataset:
+    """Rows of one document each. Of a conversation the assistant's last turn is the completion."""
+    refuse(plan)
+    completions.require_columns(dataset, COLUMNS, "gkd")
+    use_template(tokenizer, plan.get("data.chat_template"))
+    limit = plan.get("truncation.max_length")
+    bounds = completions.Bounds(limit, plan.get("truncation.mode", "keep_start"))
+    prepared = completions.prepare(dataset, tokenizer, FORM, bounds, workers=plan.get("data.num_proc"))
+    fix = f"raise `truncation.max_length` (now {limit}), or try `truncation.mode=keep_end`" if limit else None
+    return completions.account(prepared, ledger, split=split, fix=fix)
+
+
+@hookimpl
+def memcfg_collator(plan: Plan) -> Callable[[list[dict[str, Any]]], Documents]:
+    return pairs.collate
+
+
+@hookimpl(consumes="adapter")
+def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
+    """Without dropout, which would blur what the student is compared in."""
+    return without_dropout(model) if plan["gkd.disable_dropout"] else model
+
+
+@hookimpl
+def memcfg_objective(plan: Plan) -> TaughtTokens:
+    refuse(plan)
+    mib = plan.get("loss.chunk_mib")
+    return TaughtTokens(plan["gkd.teacher"], plan["gkd.beta"], (CHUNK_MIB if mib is None else mib) << 20)
+
+
+@hookimpl
+def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
+    """Rows to plan with."""
+    return {**stands_in, "rows": lambda lengths: pairs.stand_in(lengths, 1)}
+
+
+@hookimpl
+def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
+    """The trainer from the objective and its teacher, dropout from the model."""
+    objective = run.objective
+    taught = isinstance(objective, TaughtTokens) and objective.teacher is not None
+    name = "gkd" if taught else type(objective).__name__
+    if taught:
+        size = sum(p.numel() for p in objective.teacher.parameters())
+        found = [*found, Effective("gkd.beta", objective.beta, f"a teacher of {size:,} frozen weights")]
+    found = [*found, Effective("trainer.name", name, f"the objective is {type(objective).__name__}")]
+    left = rates(run.model)
+    if plan["gkd.disable_dropout"]:
+        found.append(
+            Effective("gkd.disable_dropout", not left, f"{len(left)} dropout rates of the model are above zero")
+        )
+    return found
+
+
+def refuse(plan: Plan) -> None:
+    """What cannot be run: no teacher, and what needs completions that are generated while training."""
+    if plan.get("gkd.teacher") is None:
+        text = "`trainer=gkd` needs a teacher, and none is named"
+        fix = (
+            "gkd.teacher=FOLDER  # a saved model, of the student's tokenizer; one for the tiny model comes from "
+            "`python -m memcfg run.dir=runs/teacher`: gkd.teacher=runs/teacher/model"
+        )
+        raise RequestError(Problem(text, key="gkd.teacher", fix=fix))
+    if plan["gkd.lmbda"] > 0:
+        text = "learning on the student's own completions is not written yet"
+        raise RequestError(Problem(text, key="gkd.lmbda", fix="gkd.lmbda=0  # the given completions"))
+    if plan["gkd.seq_kd"]:
+        text = "learning from completions that the teacher generates is not written yet"
+        raise RequestError(Problem(text, key="gkd.seq_kd", fix="gkd.seq_kd=false"))

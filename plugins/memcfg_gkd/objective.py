@@ -1,0 +1,105 @@
+"""The divergence of a student from its teacher over the tokens of given completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from memcfg import Problem, RunError
+from memcfg.batch import Attention, Batch, Load, TokenLoss
+from memcfg.engine import documents
+from memcfg.engine.companion import bare
+from memcfg.engine.forward import causal_model, model_logits
+from memcfg.engine.means import Means
+from memcfg.head.targets import nothing, supervised
+from memcfg_gkd.divergence import Divergence
+
+Tensor = torch.Tensor
+KEY = "gkd.teacher"
+WORK = 4
+"""Tensors like a chunk of float32 logits that are alive at once: two of logits, one of probabilities, one of gradients."""
+
+
+class TaughtTokens:
+    """Counts supervised targets after the shift, like supervised fine-tuning. `beta` lies between the forward KL divergence
+    (0) and the reverse one (1); `budget` is how many bytes of logits may be alive at once."""
+
+    def __init__(self, path: str, beta: float, budget: int) -> None:
+        self.path, self.beta, self.budget = path, beta, budget
+        self.teacher: torch.nn.Module | None = None
+        self._attention: Attention | None = None
+        self._means = Means()
+
+    def bind(self, loss: TokenLoss | None, attention: Attention) -> None:
+        """The attention, given once; there is no token loss."""
+        self._attention = attention
+
+    def learn_from(self, load: Load, model: torch.nn.Module, tokenizer: Any) -> None:
+        """Load the teacher. Raises `RunError` where its tokens are not the student's."""
+        teacher, its_tokenizer = load(self.path, KEY)
+        check_vocabularies(causal_model(model), causal_model(teacher), tokenizer, its_tokenizer, self.path)
+        self.teacher = teacher
+
+    def count(self, batch: Batch) -> Tensor:
+        """Targets after the shift: int64 scalar."""
+        return documents.learned(batch).sum()
+
+    def loss_sum(self, model: torch.nn.Module, batch: Batch) -> Tensor:
+        """Sum of the divergence over the targets: float32 scalar with gradient."""
+        if self.teacher is None or self._attention is None:
+            raise RuntimeError("the objective must be bound and taught before it is used")
+        inputs = {**batch.inputs, **self._attention.inputs(batch)}
+        with bare(self.teacher) as teacher:
+            states: Tensor = teacher(**inputs, head_call=lambda head, inner, hidden: hidden)
+        total: Tensor = model(
+            **inputs, head_call=lambda head, inner, hidden: self._divergence(inner, hidden, states, batch.labels)
+        )
+        count = self.count(batch)
+        self._means.add(model.training, count, {"divergence": total})
+        return total
+
+    def metrics(self) -> Mapping[str, float]:
+        """The mean divergence over the targets of training since the last call."""
+        return self._means.read(training=True)
+
+    def held_out(self) -> Mapping[str, float]:
+        """The same of held-out targets."""
+        return self._means.read(training=False)
+
+    def _divergence(self, student: torch.nn.Module, hidden: Tensor, states: Tensor, labels: Tensor) -> Tensor:
+        teacher = causal_model(self.teacher)  # type: ignore[arg-type]
+        head: Any = student.get_output_embeddings()  # type: ignore[operator]
+        targets = supervised(labels, vocabulary(student))
+        if not len(targets):
+            return nothing(hidden, *head.parameters())
+        rows = max(1, self.budget // (WORK * vocabulary(student) * 4))
+        total: Tensor = Divergence.apply(
+            targets.hidden(hidden), targets.hidden(states), lambda h: model_logits(student, h[None])[0],
+            lambda h: model_logits(teacher, h[None])[0], self.beta, rows,
+            *(p for p in head.parameters() if p.requires_grad),
+        )  # fmt: skip
+        return total
+
+
+def vocabulary(model: Any) -> int:
+    """How many logits a model gives."""
+    return int(model.config.get_text_config().vocab_size)
+
+
+def check_vocabularies(student: Any, teacher: Any, mine: Any, its: Any, path: str) -> None:
+    """Raises `RunError` where a token of the student is not the same token of the teacher."""
+    sizes = vocabulary(student), vocabulary(teacher)
+    fix = "take a teacher of the same family, with the same tokenizer"
+    if sizes[0] != sizes[1]:
+        text = f"the teacher `{path}` has a vocabulary of {sizes[1]:,}, the student one of {sizes[0]:,}"
+        raise RunError(Problem(text, key=KEY, fix=fix))
+    words, others = mine.get_vocab(), its.get_vocab()
+    if words != others:
+        different = next(word for word in {**words, **others} if words.get(word) != others.get(word))
+        text = (
+            f"the tokenizers of teacher and student differ: `{different}` is token {others.get(different)} of the "
+            f"teacher `{path}` and {words.get(different)} of the student"
+        )
+        raise RunError(Problem(text, key=KEY, fix=fix))
