@@ -118,6 +118,18 @@ class RunError(MemcfgError):
     """A run that cannot start or go on: output folder, model folder, host facts, a failed canary."""
 
 
+class OutOfMemory(RunError):
+    """The device ran out of memory while training. `allocated_bytes` and `reserved_bytes`: the most in use until then;
+    `lengths`: the documents of each row of the largest micro-batch so far."""
+
+    def __init__(
+        self, text: str, allocated_bytes: int, reserved_bytes: int, lengths: Sequence[Sequence[int]] = ()
+    ) -> None:
+        self.allocated_bytes, self.reserved_bytes = allocated_bytes, reserved_bytes
+        self.lengths = tuple(tuple(row) for row in lengths)
+        super().__init__(Problem(text, fix="`memcfg plan` lists the technique sets that fit"))
+
+
 @dataclass(frozen=True)
 class Note:
     """Something the user should know though the request holds. `level`: note, deprecation or warning."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from contextlib import suppress
@@ -9,16 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
-from memcfg.errors import Problem, RequestError, RunError
-from memcfg.files import reason
+from memcfg.errors import OutOfMemory, Problem, RequestError, RunError
+from memcfg.files import reason, write_atomic
 from memcfg.report.console import Terminal
 from memcfg.report.words import listed
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.registry import Registry
+    from memcfg.solver.request import Request
 
 PLAN_FILE = "resolved.yaml"
+REPORT_FILE = "report.json"
+"""How the run went, as the summary tells it."""
 RUNS = Path("runs")
 """Where runs lie that were given no folder."""
 
@@ -26,38 +30,68 @@ RUNS = Path("runs")
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Resolve, say what was decided, train, say how it went."""
     arguments.refuse_flags()
-    from memcfg.compose import resolve
+    from memcfg.compose import compose
     from memcfg.compose.request import installed
     from memcfg.report.plan import show_plan
 
     registry = installed()
-    plan = resolve(arguments.rest, registry=registry, config_dir=arguments.config_dir)
-    refuse_assumed(plan)
+    request = compose(arguments.rest, registry=registry, config_dir=arguments.config_dir)
+    plan = planned(request, registry, terminal)
     terminal.show(*show_plan(plan))
     execute(plan, registry, terminal)
     return 0
 
 
-def execute(plan: Plan, registry: Registry, terminal: Terminal, run_dir: Path | None = None) -> dict[str, Any]:
+def planned(request: Request, registry: Registry, terminal: Terminal) -> Plan:
+    """The plan to train; under a budget the planner may have chosen techniques for it. Raises as resolving does, and
+    `RequestError` for assumed facts."""
+    plan = registry.plan(request)
+    refuse_assumed(plan)
+    if plan.pending:
+        from memcfg.compose.facts import learnt
+
+        terminal.say(f"looking up {listed([pending.fact for pending in plan.pending], 'and')} ...")
+        request, plan = learnt(request, plan, registry)
+    if plan.get("budget.bytes") is None:
+        return plan
+    from memcfg.commands.fit import fitted
+
+    calm_openmp(plan.device)
+    terminal.say("looking whether the run fits its budget ...")
+    return fitted(request, registry)
+
+
+def execute(
+    plan: Plan, registry: Registry, terminal: Terminal, run_dir: Path | None = None, *, in_place: bool = False
+) -> dict[str, Any]:  # fmt: skip
     """Train a plan in its folder (or in `run_dir`) and print the summary. Returns the engine's report as plain data.
+    `in_place`: `run_dir` is there, holds the plan already, and keeps it whatever happens.
 
     Until the first step nothing is left behind by a failure: a folder that holds a plan and no run would look like one."""
+    from memcfg.commands.fit import expectation, explain
     from memcfg.planfile import save
     from memcfg.report.progress import TrainingTalk
     from memcfg.report.summary import header, summary
 
     hooks = registry.hooks(plan)
-    folder, made = make_folder(run_dir or _wanted(plan))
+    folder, made = (run_dir, None) if run_dir is not None and in_place else make_folder(run_dir or _wanted(plan))
     terminal.say("", header(plan.device, str(folder)))
     try:
-        save(plan, folder / PLAN_FILE)
+        if made is not None:
+            save(plan, folder / PLAN_FILE)
         calm_openmp(plan.device)
         from memcfg.engine.execute import train
 
-        report = train(plan, hooks, folder, reporter=TrainingTalk(terminal)).to_dict()
+        talk, expected = TrainingTalk(terminal), expectation(plan, registry)
+        report = train(plan, hooks, folder, reporter=talk, predicted=expected).to_dict()
+    except OutOfMemory as error:
+        _clear(folder, made)
+        explain(error, plan, registry, terminal)
+        raise
     except BaseException:
         _clear(folder, made)
         raise
+    write_atomic(folder / REPORT_FILE, json.dumps(report, indent=2) + "\n")
     terminal.show("", summary(report))
     return report
 
@@ -118,9 +152,10 @@ def _unusable(folder: Path, text: str) -> Problem:
     return Problem(f"cannot use `{folder}`: {text}", key="run.dir", fix="choose a `run.dir` that you may write")
 
 
-def _clear(folder: Path, made: bool) -> None:
-    """Take a plan away that never became a run, and the folder if it was made for it, `runs` too if it is empty."""
-    if not folder.exists() or {path.name for path in folder.iterdir()} - {PLAN_FILE}:
+def _clear(folder: Path, made: bool | None) -> None:
+    """Take a plan away that never became a run, and the folder if it was made for it, `runs` too if it is empty. Nothing
+    is taken from a folder that was somebody else's (`made` is None)."""
+    if made is None or not folder.exists() or {path.name for path in folder.iterdir()} - {PLAN_FILE}:
         return
     (folder / PLAN_FILE).unlink(missing_ok=True)
     if made:

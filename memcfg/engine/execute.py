@@ -4,7 +4,7 @@
                  effective.json   resolved and effective value of every option with evidence
                  ledger.json      tokens and rows: read, kept, cut, dropped, padded, supervised
                  metrics.jsonl    one line for each logged step
-                 memory.json      measured peak
+                 memory.json      measured peak, and the predicted one
                  checkpoint-N/    every `run.save_steps` steps
                  model/           the final model with its tokenizer
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ from memcfg.engine.course import Course
 from memcfg.engine.reporter import Reporter, Silent
 from memcfg.engine.saving import run_folder
 from memcfg.engine.trainer import EngineTrainer
-from memcfg.errors import Problem, RunError
+from memcfg.errors import OutOfMemory, Problem, RunError
 from memcfg.files import write_atomic
 
 if TYPE_CHECKING:
@@ -60,12 +60,22 @@ class Report:
         return asdict(self)
 
 
-def train(plan: Plan, hooks: Hooks, run_dir: str | Path, *, reporter: Reporter | None = None) -> Report:
-    """Train the plan in `run_dir` (made if need be).
+Lengths = list[list[int]]
+"""The documents of each row of a micro-batch, by their lengths."""
+
+Predicted = Callable[[Lengths], Mapping[str, Any] | None]
+"""Given the largest micro-batch of a run: what was to be expected of its memory (`peak_bytes`, `reserved_bytes`)."""
+
+
+def train(
+    plan: Plan, hooks: Hooks, run_dir: str | Path, *, reporter: Reporter | None = None,
+    predicted: Predicted = lambda lengths: None,
+) -> Report:  # fmt: skip
+    """Train the plan in `run_dir` (made if need be). `predicted` is asked once, after training on a GPU.
 
     Raises `DataError` for unusable data, `PluginError` for a value without implementation, `RunError` for a folder that
-    cannot be written, a failed canary, a technique that did not happen or a loss that is not finite. `KeyboardInterrupt`
-    passes through once what was measured so far is written."""
+    cannot be written, a failed canary, a technique that did not happen or a loss that is not finite, `OutOfMemory`
+    where the device has too little. `KeyboardInterrupt` passes through once what was measured so far is written."""
     begin = time.perf_counter()
     reporter = reporter or Silent()
     folder = Path(run_dir)
@@ -76,7 +86,7 @@ def train(plan: Plan, hooks: Hooks, run_dir: str | Path, *, reporter: Reporter |
         run = build(plan, hooks)
         memory.reset_peak(run.device)
         course = Course(folder, reporter)
-        trainer = _trained(run, course, folder)
+        trainer = _trained(run, course, folder, predicted)
         reporter.stage("saving the model")
         trainer.save_final(folder / "model")
     return _report(run, course, trainer, folder, time.perf_counter() - begin)
@@ -105,12 +115,15 @@ def refuse(plan: Plan) -> None:
         raise RunError(Problem("the plan was made for a CUDA device, and torch sees none here", key="device.type"))
 
 
-def _trained(run: Run, course: Course, folder: Path) -> EngineTrainer:
+def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> EngineTrainer:
     """The trainer after training. The account is written however training ends, if it got as far as the first line."""
+    largest = memory.Largest(run.layout)
+    run.layout = largest
     trainer = EngineTrainer(run, folder, callbacks=[course])
+    run.layout = largest.layout  # the trainer's rows go through the one that looks; held-out rows need not
     course.trainer = trainer
     try:
-        trainer.train()
+        _run(trainer, largest)
     except BaseException:
         with suppress(RunError):  # the disk may be why we are here; that error is the one to tell
             course.close()
@@ -118,15 +131,25 @@ def _trained(run: Run, course: Course, folder: Path) -> EngineTrainer:
                 _account(run, folder)
         raise
     course.close()
-    _account(run, folder)
+    _account(run, folder, predicted(largest.lengths) if run.device == "cuda" else None)
     return trainer
 
 
-def _account(run: Run, folder: Path) -> None:
+def _run(trainer: EngineTrainer, largest: memory.Largest) -> None:
+    """Train. Raises `OutOfMemory` in place of torch's own error."""
+    try:
+        trainer.train()
+    except torch.OutOfMemoryError as error:
+        used = memory.measured(trainer.run.device)
+        text = f"out of memory in step {trainer.state.global_step + 1}: {str(error).splitlines()[0].rstrip('. ')}"
+        raise OutOfMemory(text, used["peak_bytes"], used.get("reserved_bytes", 0), largest.lengths) from error
+
+
+def _account(run: Run, folder: Path, predicted: Mapping[str, Any] | None = None) -> None:
     """`ledger.json` and `memory.json`."""
     ledger = run.ledger.to_dict() | {"eval": run.eval_ledger.to_dict() if run.eval is not None else None}
     write_atomic(folder / "ledger.json", json.dumps(ledger, indent=2) + "\n")
-    text = json.dumps({"measured": memory.measured(run.device), "predicted": None}, indent=2)
+    text = json.dumps({"measured": memory.measured(run.device), "predicted": predicted}, indent=2)
     write_atomic(folder / "memory.json", text + "\n")
 
 

@@ -1,9 +1,36 @@
-"""The peak memory that a run really used."""
+"""The peak memory that a run really used, and the micro-batch that it took."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memcfg.batch import Batch, Documents, Layout
+
+
+class Largest:
+    """A layout that remembers the largest micro-batch it has laid: `lengths` are the documents of each of its rows."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.lengths: list[list[int]] = []
+        self._positions = 0
+
+    def __call__(self, documents: Documents) -> Batch:
+        batch = self.layout(documents)
+        if batch.input_ids.numel() > self._positions:
+            self._positions, self.lengths = batch.input_ids.numel(), rows_of(batch)
+        return batch
+
+
+def rows_of(batch: Batch) -> list[list[int]]:
+    """The lengths of the documents in each row of a micro-batch."""
+    rows: list[list[int]] = []
+    for owners in batch.document_ids:
+        documents, counts = owners.unique_consecutive(return_counts=True)
+        rows.append([int(n) for d, n in zip(documents, counts, strict=True) if d >= 0])
+    return rows
 
 
 def reset_peak(device: str) -> None:

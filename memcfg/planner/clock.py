@@ -73,8 +73,8 @@ class Clock:
             return moved / machine.bandwidth
         flops = flop_registry[func._overloadpacket](*args[: _FACTORS.get(name, len(args))], out_val=out)
         self.flops += flops
-        first = next(tensors(args))
-        rate = machine.matmul_float32 if first.dtype == torch.float32 else machine.matmul
+        single = all(t.dtype == torch.float32 for t in tensors(args))  # a sum may be float32, its factors are not
+        rate = machine.matmul_float32 if single else machine.matmul
         return max(flops / rate, moved / machine.bandwidth)
 
 

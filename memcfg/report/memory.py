@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from memcfg.errors import OutOfMemory
 from memcfg.planner.budget import Budget, short_of_weights
 from memcfg.planner.prediction import Prediction, Timeline
 from memcfg.report.words import GIB, WIDTH, count, gib, wrapped
@@ -103,6 +104,15 @@ def verdict(prediction: Prediction, budget: Budget | None) -> list[str]:
     if verdict == "close":
         return wrapped(f"too close to call: it needs {gib(needed)} of {said}")
     return wrapped(f"too large: it needs {gib(needed)}, {gib(needed - budget.bytes)} more than {said}")
+
+
+def show_out_of_memory(error: OutOfMemory, prediction: Prediction) -> list[Any]:
+    """What was in use when memory ran out, beside what the whole step needs."""
+    told = wrapped(
+        f"until then at most {gib(error.allocated_bytes)} were in use ({gib(error.reserved_bytes)} reserved); the step "
+        f"needs {gib(prediction.allocated_bytes)} ({gib(prediction.smallest_bytes)} reserved at the least)"
+    )
+    return ["", *told, "", kinds(prediction), "", phases(prediction), ""]
 
 
 def sized(size: int) -> str:
