@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Forbid, Plugin, key
+from memcfg import Axis, Bool, Default, Forbid, Plugin, key
 
 expandable = Bool("allocator.expandable", doc="let segments grow in place, which wastes less to fragmentation")
 
@@ -20,6 +20,7 @@ plugin = Plugin(
             ref="https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
         ),
     ],
+    axes=[Axis("allocator.expandable", (False, True))],
     groups={"allocator": "how device memory is asked for"},
     hooks="memcfg_allocator.hooks",
     active=expandable.on,

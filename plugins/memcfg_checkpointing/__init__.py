@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Enum, Forbid, Ignored, Plugin, Setting, key
+from memcfg import Axis, Bool, Default, Enum, Forbid, Ignored, Plugin, Setting, key
 
 mode = Enum(
     "checkpointing.mode", ("full", "selective", "none"),
@@ -47,6 +47,7 @@ plugin = Plugin(
             because="no layer is computed again",
         ),
     ],
+    axes=[Axis("checkpointing.mode", ("none", "selective", "full"))],
     groups={"checkpointing": "what layers keep for the backward pass"},
     hooks="memcfg_checkpointing.hooks",
 )  # fmt: skip

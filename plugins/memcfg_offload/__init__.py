@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Default, Enum, Fact, Forbid, Ignored, Plugin, Setting, key, only_when
+from memcfg import Axis, Default, Enum, Fact, Forbid, Ignored, Plugin, Setting, key, only_when
 
 activations = Enum(
     "offload.activations",
@@ -52,6 +52,7 @@ plugin = Plugin(
         *only_when(on, threshold, streams, stash, pin, because="nothing is offloaded"),
         *only_when(activations == "disk", path, because="only `offload.activations=disk` writes files"),
     ],
+    axes=[Axis("offload.activations", ("none", "checkpoint_inputs", "all"))],
     groups={"offload": "what leaves the device between forward and backward"},
     hooks="memcfg_offload.hooks",
     active=on,

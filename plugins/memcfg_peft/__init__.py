@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Advise, Bool, Check, Default, Enum, Forbid, Force, NotYet, Plugin, Setting, key, only_when
+from memcfg import Advise, Axis, Bool, Check, Default, Enum, Forbid, Force, NotYet, Plugin, Setting, key, only_when
 
 WEIGHTS = ("lora", "adalora", "loha", "lokr", "oft", "vera", "ia3")
 """Methods that change weights of the model's own layers."""
@@ -129,6 +129,7 @@ plugin = Plugin(
         *only_when(method == "lora", rslora, dora, because="only `peft.method=lora` reads it"),
         *only_when(method.isin(*PROMPTS), tokens, because="only trained prompts have virtual tokens"),
     ],
+    axes=[Axis("peft.method", ("none", "lora"), {"lora": "only a low-rank change is learned"})],
     groups={"peft": "which adapter is trained"},
     not_yet=[NotYet(method == "adalora", "moving its ranks about while it trains is not written yet")],
     hooks="memcfg_peft.hooks",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Enum, Fact, Forbid, Plugin, Require, Setting, key, only_when
+from memcfg import Axis, Bool, Default, Enum, Fact, Forbid, Plugin, Require, Setting, key, only_when
 
 QLORA = "https://arxiv.org/abs/2305.14314"
 
@@ -52,7 +52,12 @@ plugin = Plugin(
         ),
         *only_when(four_bit, double, compute, storage, because="only four-bit weights have it"),
     ],
+    axes=[Axis("quantization.mode", ("none", "int8", "nf4"), {"int8": "8-bit weights", "nf4": "4-bit weights"})],
     groups={"quantization": "how the frozen weights are stored"},
     hooks="memcfg_quantization.hooks",
     active=on,
+    allowed={
+        f"conflict-after-one-choice quantization.mode={mode}": "which adapter is trained only the user can say"
+        for mode in ("nf4", "fp4", "int8")
+    },
 )  # fmt: skip
