@@ -1,8 +1,9 @@
 """Small proofs on the first step's micro-batches, in seconds, before the first update.
 
 Each looks for one silent fault that a falling loss does not show: nothing supervised, documents of one row that see each
-other, a distribution that is not in force, parameters that no optimizer moves. A failed canary is a `RunError` that names
-the option. The model, its gradients and every random stream are left as they were."""
+other, a distribution that is not in force, parameters that no optimizer moves, micro-batches that do not add up, logits
+that are built whole after all. A failed canary is a `RunError` that names the option. The model, its gradients and every
+random stream are left as they were."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from memcfg.batch import Documents
+from memcfg.engine.forward import causal_model
 from memcfg.engine.ranks import ranks_of
 from memcfg.engine.update import counted, entered
 from memcfg.errors import Problem, RunError
@@ -116,16 +119,104 @@ def isolation(subject: Subject) -> str:
     return "documents that share a row do not see each other"
 
 
+def accumulation(subject: Subject) -> str:
+    """Two documents in one micro-batch have the loss and the count that they have in two."""
+    documents = _two_documents(subject.run)
+    if documents is None:
+        return "not looked at: the trainer's rows hold more than tokens"
+    together = _loss(subject, [documents])
+    apart = _loss(subject, [_only(documents, index) for index in range(2)])
+    if apart[1] != together[1]:
+        text = f"two documents count {together[1]} in one micro-batch and {apart[1]} in two"
+        raise RunError(Problem(text, key="run.accumulation"))
+    if not abs(apart[0] - together[0]) <= _tolerance(subject.model) * max(abs(together[0]), 1.0):
+        text = f"two documents have a loss of {together[0]:.6g} in one micro-batch and of {apart[0]:.6g} in two"
+        raise RunError(Problem(text, key="run.accumulation"))
+    return f"one micro-batch or two: the same loss over {together[1]} targets"
+
+
+def logits(subject: Subject) -> str:
+    """The loss never holds a tensor of tokens x vocabulary, unless its kernel is the plain one."""
+    run = subject.run
+    if run.loss is None or run.plan.get("loss.kernel") in (None, "full"):
+        return "not looked at: the plan's loss builds whole logits"
+    inner: Any = causal_model(run.model)
+    vocabulary, width = inner.get_output_embeddings().weight.shape[0], inner.get_input_embeddings().embedding_dim
+    tokens = int(run.first[0].labels.numel())
+    tokens += 2 * (tokens in (width, width + 1))  # the head's weight has width x vocabulary numbers, and is no logits
+    if subject.accelerator.num_processes > 1 or 4 * tokens * vocabulary <= run.plan.get("loss.chunk_mib", 64) << 20:
+        return "not looked at: all logits of a micro-batch fit into a chunk"
+    hidden = torch.randn(1, tokens, width, device=run.first[0].labels.device, dtype=inner.dtype)
+    labels = torch.zeros(1, tokens, dtype=torch.int64, device=hidden.device)
+    with _same_randomness(run.device), torch.no_grad(), _Sizes() as seen:
+        run.head.loss_sum(inner, hidden, labels, run.loss)
+    if seen.sizes & {tokens * vocabulary, (tokens - 1) * vocabulary}:
+        text = f"the loss held the logits of all {tokens:,} tokens x {vocabulary:,} words at once"
+        raise RunError(Problem(text, key="loss.kernel"))
+    return f"never {tokens:,} tokens x {vocabulary:,} words at once"
+
+
 CANARIES: Final[Mapping[str, Callable[[Subject], str]]] = {
     "supervised": supervised,
     "strategy": strategy,
     "optimizer": optimizer,
     "isolation": isolation,
+    "accumulation": accumulation,
+    "logits": logits,
 }
 
 
 def _differs(key: str, asked: Any, found: str) -> RunError:
     return RunError(Problem(f"the plan says {show(asked)}, but what is in force is {found}", key=key))
+
+
+# --------------------------------------------------------------------------------------------------- accumulation
+
+
+def _two_documents(run: Run, length: int = 27) -> Documents | None:
+    """Two short documents from the first tokens of the first step; None for a trainer with fields of its own."""
+    if not run.first or run.first[0].fields or run.loss is None:
+        return None
+    tokens = run.first[0].input_ids.flatten()[:length].cpu()
+    if len(tokens) < 5:
+        return None
+    parts = [part.clone() for part in tokens.split([len(tokens) - len(tokens) // 3, len(tokens) // 3])]
+    return Documents(parts, [part.clone() for part in parts], [[0], [1]])
+
+
+def _only(documents: Documents, index: int) -> Documents:
+    return Documents([documents.input_ids[index]], [documents.labels[index]], [[0]])
+
+
+def _loss(subject: Subject, groups: list[Documents]) -> tuple[float, int]:
+    """The loss and the count, summed over one micro-batch for each of the groups."""
+    run, ranks = subject.run, ranks_of(subject.accelerator)
+    total, count = 0.0, 0
+    surroundings = (ranks.accumulate(subject.model, False), *run.contexts, _same_randomness(run.device))
+    with _mode(subject.model, False), torch.no_grad(), entered(surroundings):
+        for group in groups:
+            batch = run.layout(group).to(run.first[0].input_ids.device)
+            total += float(run.objective.loss_sum(subject.model, batch))
+            count += int(run.objective.count(batch))
+    return total, count
+
+
+def _tolerance(model: torch.nn.Module) -> float:
+    return TOLERANCE.get(next(model.parameters()).dtype, LOW_PRECISION_TOLERANCE)
+
+
+class _Sizes(TorchDispatchMode):
+    """How many numbers the results of operations hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        several = result if isinstance(result, (tuple, list)) else (result,)
+        self.sizes.update(tensor.numel() for tensor in several if isinstance(tensor, torch.Tensor))
+        return result
 
 
 # ------------------------------------------------------------------------------------------------------ isolation

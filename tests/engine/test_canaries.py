@@ -33,7 +33,7 @@ def seeing(name: str) -> Any:
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_a_sound_run_passes_every_canary(bench: Any, tmp_path: Path, attention: str, layout: str) -> None:
     found = canaries.check(subject(bench, tmp_path, batch_layout=layout, attention_implementation=attention))
-    assert list(found) == ["supervised", "strategy", "optimizer", "isolation"]
+    assert list(found) == ["supervised", "strategy", "optimizer", "isolation", "accumulation", "logits"]
     assert found["supervised"].endswith("targets in the first step")
     shared = layout == "rows"
     assert ("do not see each other" in found["isolation"]) is shared
@@ -151,3 +151,38 @@ def test_canaries_leave_no_trace(bench: Any, tmp_path: Path) -> None:
     assert torch.equal(torch.rand(4), expected), "the random streams moved"
     assert sound.model.training
     assert all(p.grad is None and torch.equal(p, before[n]) for n, p in sound.model.named_parameters())
+
+
+def test_micro_batches_that_do_not_add_up(bench: Any, tmp_path: Path) -> None:
+    class Mean(bench.Objective):  # type: ignore[misc, name-defined]
+        """A mean where a sum is wanted: right for one document, wrong for two."""
+
+        def loss_sum(self, model: Any, batch: Batch) -> torch.Tensor:
+            return super().loss_sum(model, batch) / len(batch.lengths)  # type: ignore[no-any-return]
+
+    class Rows(bench.Objective):  # type: ignore[misc, name-defined]
+        def count(self, batch: Batch) -> int:
+            return 1
+
+    for wrong, text in ((Mean, "have a loss of"), (Rows, "count 1 in one micro-batch and 2 in two")):
+        hooks = bench.Hooks(objective=lambda plan, wrong=wrong: wrong())
+        with pytest.raises(RunError, match=rf"`run\.accumulation`: two documents {text}"):
+            canaries.accumulation(subject(bench, tmp_path, hooks))
+
+
+def test_a_loss_that_builds_whole_logits_though_its_kernel_should_not(bench: Any, tmp_path: Path) -> None:
+    asked = {"loss_kernel": "torch", "loss_chunk_mib": 0}
+    with pytest.raises(RunError, match=r"`loss\.kernel`: the loss held the logits of all 14 tokens x 40 words at once"):
+        canaries.logits(subject(bench, tmp_path, **asked))
+
+    class Chunked(bench.Head):  # type: ignore[misc, name-defined]
+        def loss_sum(self, model: Any, hidden: torch.Tensor, labels: torch.Tensor, loss: Any) -> torch.Tensor:
+            parts = [model.lm_head(hidden[:, i : i + 3]).logsumexp(-1).sum() for i in range(0, hidden.shape[1], 3)]
+            return torch.stack(parts).sum()
+
+    hooks = bench.Hooks(head=lambda plan, model: Chunked())
+    assert canaries.logits(subject(bench, tmp_path, hooks, **asked)) == "never 14 tokens x 40 words at once"
+
+
+def test_the_plain_kernel_may_build_them(bench: Any, tmp_path: Path) -> None:
+    assert "whole logits" in canaries.logits(subject(bench, tmp_path, loss_kernel="full"))
