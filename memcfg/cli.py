@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Final
 
-from memcfg.commands import COMMANDS, LATER
+from memcfg.commands import COMMANDS
 from memcfg.commands.arguments import Arguments, read
 from memcfg.compose.spelling import nearest
 from memcfg.errors import MemcfgError, Problem, RequestError
@@ -55,8 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str], terminal: Terminal) -> int:
     if "--local" in words:  # said before the words are read: which commands there are depends on the plugins
         os.environ["MEMCFG_LOCAL"] = "1"
-    if "--local" in words:
-        os.environ["MEMCFG_LOCAL"] = "1"  # the same switch, before any plugin is looked for
     arguments = read(words, raw=_raw_commands(words))
     terminal.quiet = arguments.has("quiet")
     terminal.color = terminal.color and not arguments.has("no_color")
@@ -92,7 +90,7 @@ def _raw_commands(words: Sequence[str]) -> tuple[str, ...]:
     from memcfg.commands.arguments import SWITCHES
 
     first = next((word for word in words if word not in SWITCHES), "")
-    if not first or "=" in first or first in COMMANDS or first in LATER or not first[0].isalpha():
+    if not first or "=" in first or first in COMMANDS or not first[0].isalpha():
         return ()
     from memcfg.registry import load
 
@@ -101,8 +99,6 @@ def _raw_commands(words: Sequence[str]) -> tuple[str, ...]:
 
 def _plugin_command(name: str, arguments: Arguments) -> int:
     """Run a plugin's command. Raises `RequestError` where there is none of that name."""
-    if name in LATER:
-        raise RequestError(_not_yet(name))
     from memcfg.registry import load
 
     commands = load(strict=False).commands()
@@ -116,15 +112,10 @@ def _plugin_command(name: str, arguments: Arguments) -> int:
     return int(getattr(importlib.import_module(module), function)(arguments.rest) or 0)
 
 
-def _not_yet(name: str) -> Problem:
-    available = ", ".join(f"`{command}`" for command in COMMANDS)
-    return Problem(f"not available in this version ({LATER[name]})", key=name, fix=f"commands are {available}")
-
-
 def _no_command(name: str, more: tuple[str, ...]) -> Problem:
     known = (*COMMANDS, *more)
     fix = f"commands are {', '.join(f'`{command}`' for command in known)}; an override is written `{name}=...`"
-    return Problem("no such command", key=name, nearest=nearest(name, (*known, *LATER)), fix=fix)
+    return Problem("no such command", key=name, nearest=nearest(name, known), fix=fix)
 
 
 def _version(terminal: Terminal) -> int:

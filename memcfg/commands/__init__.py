@@ -20,10 +20,6 @@ COMMANDS: Final = {
     "check": "build a run and prove its first step, without training",
     "predict": "the peak memory of a run, by simulation: needs no GPU, no weights and no data",
     "plan": "which technique sets fit a memory budget, fastest first",
+    "lint": "faults in the rules of installed plugins: dead values, clashes, defaults in the way",
     "plugins": "list what is installed and what each plugin contributes",
 }
-
-LATER: Final = {
-    "lint": "faults in the rules of installed plugins",
-}
-"""Commands that are promised and not there yet."""

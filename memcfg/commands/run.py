@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
-    """Train the plan in a new folder. Refuses any override but `run.dir`, and a host for which it was not made."""
+    """Train the plan in a new folder, or in its own if that is named and was not used. Refuses any override but `run.dir`,
+    and a host for which it was not made."""
     arguments.refuse_flags()
     file, run_dir = _read(arguments.rest)
     from memcfg.compose.request import installed
@@ -28,8 +29,18 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     registry = installed()
     refuse_assumed(plan)
     refuse_other_host(plan, registry)
-    execute(_placed(plan, run_dir), registry, terminal)
+    if run_dir is not None and Path(run_dir).resolve() == file.parent.resolve():
+        refuse_used(file.parent)
+        execute(plan, registry, terminal, file.parent, in_place=True)
+    else:
+        execute(placed(plan, run_dir), registry, terminal)
     return 0
+
+
+def refuse_used(folder: Path) -> None:
+    """Raise `RunError` where a plan was run in its own folder already."""
+    if any((folder / name).exists() for name in ("metrics.jsonl", "effective.json", "model")):
+        raise RunError(Problem(f"`{folder}` already holds a run", key="run.dir", fix="choose another `run.dir`"))
 
 
 def _read(words: list[str]) -> tuple[Path, str | None]:
@@ -63,7 +74,7 @@ def _differs(fact: str, then: Any, now: Any) -> Problem:
     return Problem(text, key=fact, fix="resolve the request again on this host")
 
 
-def _placed(plan: Plan, run_dir: str | None) -> Plan:
+def placed(plan: Plan, run_dir: str | None) -> Plan:
     """The plan with its new folder in it, so that the new run's file says where it lies."""
     from dataclasses import replace
 

@@ -1,80 +1,62 @@
-"""`memcfg -m`: one run for each point of a sweep, the impossible ones refused before they cost anything.
+"""`memcfg -m`: one run for each point of a sweep, the impossible ones left out before they cost anything.
 
-Every job goes the way of a single run. One that is refused or fails does not stop the others; all of them are listed at
-the end, each folder holds a `status.json`, and the exit code tells.
+    sweep.invalid=prune|fail          what becomes of points that have no plan
+    sweep.isolation=process|inline    each job is a process of its own, or all share this one
+    sweep.resume=true                 run only what an earlier sweep in the same folder left undone
+
+Every point is resolved before any is composed. A job that is refused or fails stops no other. The sweep's folder gets
+`sweep.csv` and `sweep.md`, which compare choices, results, memory and speed; the exit code tells whether all is well.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.commands.arguments import Arguments
-from memcfg.errors import ConflictError, MemcfgError, RequestError
+from memcfg.commands.job import STATUS_FILE, Job, Outcome, read_status
+from memcfg.commands.words import own_words
+from memcfg.errors import Problem, RequestError
 from memcfg.files import write_atomic
 from memcfg.report.console import Terminal
 
-STATUS_FILE = "status.json"
+if TYPE_CHECKING:
+    from memcfg.compose.points import Points
+    from memcfg.compose.pruning import Excluded
+    from memcfg.registry import Registry
+
+WORDS: Final = {"invalid": ("prune", "fail"), "isolation": ("process", "inline"), "resume": ("true", "false")}
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one job. refused: no plan; failed: the run stopped."""
+@dataclass
+class Sweep:
+    """What is known of a sweep as it goes on: its folder, the points that were left out, what was done before."""
 
-    number: int
-    overrides: tuple[str, ...]
-    folder: str
-    status: Literal["completed", "refused", "failed"]
-    reason: str = ""
-    loss_last: float | None = None
-    exit_code: int = 0
+    points: Points
+    registry: Registry
+    terminal: Terminal
+    fail: bool = False
+    resume: bool = False
+    folder: Path | None = None
+    excluded: list[Excluded] = field(default_factory=list)
+    done: list[Outcome] = field(default_factory=list)
 
+    def select(self, folder: Path, points: list[tuple[str, ...]]) -> list[tuple[int, tuple[str, ...]]]:
+        """The jobs to run. Raises `RequestError` for points that are not understood, and for excluded ones if wanted."""
+        from memcfg.compose.pruning import pruned
+        from memcfg.report.sweep import show_excluded
 
-@dataclass(frozen=True)
-class Job:
-    """What Hydra's launcher calls. Plain data, so that a launcher may send it to another process."""
-
-    config_dir: str | None
-    searchpath: tuple[str, ...]
-    quiet: bool
-    color: bool
-
-    def __call__(self, config: Any) -> Outcome:
-        from memcfg.compose.modes import this_job
-
-        number, overrides, hydra, folder = this_job()
-        outcome = self._outcome(number, overrides, hydra, Path(folder))
-        write_atomic(Path(folder) / STATUS_FILE, json.dumps(asdict(outcome), indent=2) + "\n")
-        return outcome
-
-    def _outcome(self, number: int, overrides: list[str], hydra: list[str], folder: Path) -> Outcome:
-        said, terminal = tuple(overrides), Terminal(quiet=self.quiet, color=self.color)
-        terminal.say("", f"job {number}: {' '.join(overrides)}")
-        try:
-            report = self._train(overrides, folder, terminal)
-        except (RequestError, ConflictError) as error:
-            return Outcome(number, said, str(folder), "refused", _told(error, terminal), exit_code=error.exit_code)
-        except MemcfgError as error:
-            return Outcome(number, said, str(folder), "failed", _told(error, terminal), exit_code=error.exit_code)
-        except Exception as error:
-            from memcfg.report.errors import unexpected_text
-
-            terminal.fail(unexpected_text(error))
-            return Outcome(number, said, str(folder), "failed", f"{type(error).__name__}: {error}", exit_code=1)
-        return Outcome(number, said, str(folder), "completed", loss_last=report.get("loss_last"))
-
-    def _train(self, overrides: list[str], folder: Path, terminal: Terminal) -> dict[str, Any]:
-        from memcfg.commands.train import execute, refuse_assumed
-        from memcfg.compose import resolve
-        from memcfg.compose.request import installed
-
-        registry = installed()
-        plan = resolve(overrides, registry=registry, config_dir=self.config_dir, searchpath=self.searchpath)
-        refuse_assumed(plan)
-        return execute(plan, registry, terminal, run_dir=folder)
+        self.folder = folder
+        kept, self.excluded = pruned(self.points, self.registry, points)
+        if self.excluded:
+            self.terminal.show(*show_excluded(self.excluded, kept))
+        if self.excluded and (self.fail or not kept):
+            raise RequestError(_nothing_runs(len(self.excluded), len(points), self.fail))
+        self.done = earlier(folder, kept) if self.resume else []
+        finished = {outcome.overrides for outcome in self.done}
+        return [(number, point) for number, point in enumerate(kept) if point not in finished]
 
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
@@ -82,22 +64,67 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     arguments.refuse_flags("multirun")
     from memcfg.compose import modes
     from memcfg.compose.normalise import hydra_searchpath
+    from memcfg.compose.points import Points
     from memcfg.compose.request import installed, prepare
 
-    tree, normalised = prepare(arguments.rest, installed(), arguments.config_dir, sweeps=True)
+    said, words = own_words(arguments.rest, "sweep", WORDS)
+    registry = installed()
+    tree, normalised = prepare(words, registry, arguments.config_dir, sweeps=True)
     if normalised.problems:
         raise RequestError(*normalised.problems)
-    folders, _ = hydra_searchpath(arguments.rest)
-    job = Job(arguments.config_dir, tuple(folders), terminal.quiet, terminal.color)
-    outcomes = [_returned(ret) for ret in modes.multirun(tree, normalised, job)]
-    from memcfg.report.sweep import show_sweep
+    folders, _ = hydra_searchpath(words)
+    inline = said.get("isolation") == "inline"
+    job = Job(arguments.config_dir, tuple(folders), terminal.quiet, terminal.color, inline)
+    sweep = Sweep(
+        Points(tree, registry), registry, terminal, said.get("invalid") == "fail", said.get("resume") == "true"
+    )
+    try:
+        returned = modes.multirun(tree, normalised, job, sweep.select)
+    except KeyboardInterrupt:
+        conclude(sweep, [])
+        raise
+    return conclude(sweep, [_outcome(ret) for ret in returned])
 
-    terminal.show("", *show_sweep([asdict(outcome) for outcome in outcomes]))
-    return worst(outcomes)
+
+def conclude(sweep: Sweep, outcomes: Sequence[Outcome]) -> int:
+    """Compare what came out, in the sweep's folder and on the terminal. Returns the exit code."""
+    from memcfg.report.sweep import show_sweep, sweep_csv, sweep_markdown
+
+    if sweep.folder is None:  # a sweeper that keeps its own account
+        return worst(outcomes)
+    told = {outcome.folder for outcome in (*sweep.done, *outcomes)}
+    cut = [o for o in _statuses(sweep.folder) if o.folder not in told and o.status in ("running", "interrupted")]
+    jobs = sorted((*sweep.done, *outcomes, *cut), key=lambda outcome: outcome.number)
+    if sweep.folder.is_dir():
+        write_atomic(sweep.folder / "sweep.csv", sweep_csv(jobs, sweep.excluded))
+        write_atomic(sweep.folder / "sweep.md", sweep_markdown(jobs, sweep.excluded))
+    if jobs:
+        sweep.terminal.show("", *show_sweep(jobs), "", f"compared in {sweep.folder / 'sweep.md'}")
+    return worst(jobs)
 
 
-def _returned(ret: Any) -> Outcome:
-    outcome = ret.return_value
+def earlier(folder: Path, points: Sequence[tuple[str, ...]]) -> list[Outcome]:
+    """The jobs of these points that an earlier sweep in the folder completed. Raises `RequestError` without one."""
+    if not folder.is_dir():
+        fix = "name the folder of the earlier sweep: `hydra.sweep.dir=multirun/DATE/TIME`"
+        raise RequestError(Problem(f"there is no earlier sweep in `{folder}`", key="sweep.resume", fix=fix))
+    found = [outcome for outcome in _statuses(folder) if outcome.status == "completed"]
+    return [outcome for outcome in found if outcome.overrides in points]
+
+
+def _statuses(folder: Path) -> list[Outcome]:
+    files = sorted(folder.rglob(STATUS_FILE))
+    return [outcome for file in files if (outcome := read_status(file)) is not None]
+
+
+def _outcome(ret: Any) -> Outcome:
+    """What a job returned; a job that could not even write its status down has failed."""
+    try:
+        outcome = ret.return_value
+    except Exception as error:
+        folder = ret.hydra_cfg.hydra.runtime.output_dir if ret.hydra_cfg is not None else ""
+        number = int(ret.hydra_cfg.hydra.job.num) if ret.hydra_cfg is not None else -1
+        return Outcome(number, tuple(ret.overrides or ()), str(folder), "failed", str(error), 1)
     assert isinstance(outcome, Outcome)
     return outcome
 
@@ -105,11 +132,11 @@ def _returned(ret: Any) -> Outcome:
 def worst(outcomes: Sequence[Outcome]) -> int:
     """1 before 2 before 0: that a run failed weighs more than that one was impossible."""
     statuses = {outcome.status for outcome in outcomes}
-    return 1 if "failed" in statuses else 2 if "refused" in statuses else 0
+    return 1 if statuses & {"failed", "running", "interrupted"} else 2 if "refused" in statuses else 0
 
 
-def _told(error: MemcfgError, terminal: Terminal) -> str:
-    from memcfg.report.errors import error_text
-
-    terminal.fail(error_text(error))
-    return str(error)
+def _nothing_runs(excluded: int, points: int, fail: bool) -> Problem:
+    if not fail:
+        return Problem(f"none of the {points} points can be run", key="-m")
+    fix = "`sweep.invalid=prune` leaves them out and runs the others"
+    return Problem(f"{excluded} of {points} points cannot be run", key="sweep.invalid", fix=fix)

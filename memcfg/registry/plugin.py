@@ -61,7 +61,8 @@ class Plugin:
     groups; `None` for first-party plugins, whose groups lie in `conf/`. `groups`: config groups for which the plugin
     answers, `{group: doc line}`. `commands`: sub-commands of `memcfg`, `{name: "module:function"}`; the function takes
     the remaining arguments and returns an exit code. `not_yet`: what its rules allow but its hooks cannot do yet. `axes`:
-    what the planner may vary. `api`: the interface it was written for."""
+    what the planner may vary. `allowed`: what `memcfg lint` finds in its rules and is meant, `{finding: reason}`. `api`: the
+    interface it was written for."""
 
     name: str
     api: int = API
@@ -76,3 +77,4 @@ class Plugin:
     commands: Mapping[str, str] = field(default_factory=dict)
     not_yet: Sequence[NotYet] = ()
     axes: Sequence[Axis] = ()
+    allowed: Mapping[str, str] = field(default_factory=dict)

@@ -33,6 +33,7 @@ plugin = Plugin(
         Default(
             type_,
             "chunked_nll",
+            "nll",
             when=key("trainer.name") == "sft",
             id="loss.type.default",
             because="it is exact and never holds the logits of a whole micro-batch",

@@ -103,4 +103,7 @@ plugin = Plugin(
     groups={"model": "model and tokenizer"},
     hooks="memcfg_model.hooks",
     active=ALWAYS,
+    allowed={
+        "conflict-after-one-choice model.dtype=auto": "`auto` asks for saved weights, and which ones only the user can say"
+    },
 )  # fmt: skip

@@ -40,4 +40,7 @@ plugin = Plugin(
     groups={"padding_free": "documents share rows"},
     hooks="memcfg_padding_free.hooks",
     active=enabled.on,
+    allowed={
+        "dead-rule padding_free.attention.separates": "it guards against attention of third parties that mixes documents"
+    },
 )

@@ -98,4 +98,7 @@ plugin = Plugin(
     groups={"reference": "where the reference's log-probabilities come from"},
     hooks="memcfg_reference.hooks",
     active=compares,
+    allowed={
+        "conflict-after-one-choice reference.mode=adapter": "which adapter is trained only the user can say",
+    },
 )  # fmt: skip

@@ -37,4 +37,8 @@ plugin = Plugin(
     ],
     active=images.on,
     not_yet=[NotYet(images.on, "this version reads text only")],
+    allowed={
+        f"conflict-after-one-choice {choice}": "what to give up for whole images, length or its end, only the user can say"
+        for choice in ("trainer.name=online_dpo", "truncation.mode=keep_end")
+    },
 )  # fmt: skip

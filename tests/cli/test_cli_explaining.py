@@ -91,3 +91,18 @@ def test_what_cannot_be_answered_is_said(memcfg, words, said):
     assert code in (1, 2)
     assert out == ""
     assert said in err
+
+
+def test_lint_is_clean_and_counts_what_no_test_names(memcfg, tmp_path):
+    code, out, err = memcfg("lint")
+    assert (code, err) == (0, "")
+    assert out.endswith("allowed by the plugins (`--all` says why)\n")
+    (tmp_path / "ids").write_text("packing.strategy.default\n")
+    code, out, _ = memcfg("lint", "--json", "--exercised", "ids")
+    shown = json.loads(out)
+    about = {finding["about"] for finding in shown["findings"]}
+    assert (code, shown["ok"]) == (1, False)
+    assert "packing.eval.default" in about
+    assert "packing.strategy.default" not in about
+    assert memcfg("lint", "packing=bfd")[0] == 2
+    assert "cannot read `none`: no such file or directory" in memcfg("lint", "--exercised", "none")[2]

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -73,19 +72,3 @@ def test_an_interrupted_run_ends_with_one_line(bench):
     assert rest.splitlines()[-1] == "interrupted"
     assert "Traceback" not in rest
     assert losses(bench / "cut")
-
-
-def test_a_sweep_trains_what_is_possible_and_lists_the_rest(bench, program):
-    begin = time.time()
-    swept = program(
-        "-m", *SMALL, "data.path=rows.jsonl", "run.steps=1", "+packing=null,bfd", "truncation.max_length=16,null",
-        "hydra.sweep.dir=swept", cwd=bench,
-    )  # fmt: skip
-    assert swept.returncode == 2, swept.stderr
-    assert "4 jobs, 3 completed, 1 refused" in swept.stdout
-    status = {n: json.loads((bench / "swept" / str(n) / "status.json").read_text()) for n in range(4)}
-    assert [status[n]["status"] for n in range(4)] == ["completed", "completed", "completed", "refused"]
-    assert "packing=none" in status[0]["overrides"]
-    assert "packing.max_length.needed" in status[3]["reason"]
-    assert not (bench / "swept" / "3" / "resolved.yaml").exists()
-    assert (bench / "swept" / "2" / "resolved.yaml").stat().st_mtime >= begin

@@ -6,7 +6,6 @@ import os
 import pytest
 import yaml
 
-from memcfg.commands import LATER
 from memcfg.commands.arguments import read
 from memcfg.errors import RequestError
 
@@ -64,15 +63,6 @@ def test_a_flag_that_a_command_does_not_read_is_refused(memcfg):
     code, out, err = memcfg("--json", "packing=bfd")
     assert (code, out) == (2, "")
     assert err == "error: `--json`: `train` does not read this flag\n"
-
-
-@pytest.mark.parametrize("command", sorted(LATER))
-def test_a_command_that_is_not_there_yet_says_so(memcfg, command):
-    code, out, err = memcfg(command, "+budget=24gib")
-    assert (code, out) == (2, "")
-    assert err.startswith(f"error: `{command}`: not available in this version (")
-    assert "  commands are `train`, `resolve`, " in err
-    assert "Traceback" not in err
 
 
 def test_a_misspelt_command_names_the_nearest(memcfg):

@@ -12,8 +12,11 @@ from memcfg.registry import load
 from memcfg.solver import Theory
 
 
-def test_row(row: Any, theory: Theory, fault: Callable[[Theory, Any], str | None]) -> None:
+def test_row(
+    row: Any, theory: Theory, fault: Callable[[Theory, Any], str | None], exercised: Callable[..., None]
+) -> None:
     assert fault(theory, row) is None, f"tests/conformance/tables/{row.table}.md:{row.line}"
+    exercised(*row.because)
 
 
 def test_rows_name_rules_that_exist(rows: list[Any], theory: Theory) -> None:

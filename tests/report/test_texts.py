@@ -10,7 +10,6 @@ from memcfg.report.errors import error_text
 from memcfg.report.plan import show_plan, why
 from memcfg.report.plugins import show_plugins
 from memcfg.report.summary import header, summary
-from memcfg.report.sweep import show_sweep
 from memcfg.report.words import count, duration, gib, listed, of, value, wrapped
 from memcfg.solver.decision import Pending
 from memcfg.solver.expr import key
@@ -240,44 +239,6 @@ def test_the_summary_leaves_out_what_was_not_measured():
 
 def test_the_header_names_device_and_folder():
     assert header("cpu", "runs/1").endswith("trains on cpu in runs/1")
-
-
-def test_a_sweep_lists_every_job(capsys):
-    jobs = [
-        {
-            "number": 0,
-            "overrides": ["run.steps=9", "packing=bfd"],
-            "status": "completed",
-            "reason": "",
-            "loss_last": 5.0314,
-        },
-        {
-            "number": 1,
-            "overrides": ["run.steps=9", "packing=wrapped"],
-            "status": "refused",
-            "reason": "no plan",
-            "loss_last": None,
-        },
-        {
-            "number": 2,
-            "overrides": ["run.steps=9", "packing=none"],
-            "status": "failed",
-            "reason": "out of memory",
-            "loss_last": None,
-        },
-    ]
-    assert (
-        shown(show_sweep(jobs), capsys)
-        == """\
-3 jobs, 1 completed, 1 refused, 1 failed
-with run.steps=9
-
-job  overrides                 outcome    loss, or why not
-  0  packing=bfd               completed  5.031
-  1  packing=wrapped           refused    no plan
-  2  packing=none              failed     out of memory
-"""
-    )
 
 
 @pytest.mark.parametrize(

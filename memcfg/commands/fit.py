@@ -1,0 +1,122 @@
+"""The planner around training: techniques chosen for a budget, what was to be expected, and why memory ran out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from memcfg.errors import MemcfgError, Note, OutOfMemory, Problem, RunError
+from memcfg.solver.decision import Decision
+from memcfg.solver.expr import UNSET, show
+from memcfg.solver.request import Choice, Request
+
+if TYPE_CHECKING:
+    from memcfg.plan import Plan
+    from memcfg.planner.search import Ladder
+    from memcfg.registry import Registry
+    from memcfg.report.console import Terminal
+
+RULE: Final = "budget.bytes.planner"
+"""What a plan names as the reason for what the planner chose."""
+
+NOTHING: Final[Callable[[str], Any]] = lambda text: None  # noqa: E731
+
+
+def fitted(request: Request, registry: Registry, tell: Callable[[str], Any] = NOTHING) -> Plan:
+    """The plan for a request with a budget: if it does not fit, the fastest set of lossless techniques that does.
+
+    What the planner chose stands in the plan with its reason. Raises `RunError` where nothing fits."""
+    plan = registry.plan(request)
+    if plan.get("budget.bytes") is None or plan.pending:
+        return plan
+    ladder = _ladder(request, plan, registry, plan["budget.bytes"], tell)
+    if ladder.asked.prediction.verdict(ladder.budget) == "fits":
+        return plan
+    if not ladder.rungs:
+        raise RunError(_nothing(ladder))
+    rung = ladder.rungs[0]
+    return _told(rung.set.plan, rung.set.choices, rung.prediction.needed_bytes, ladder)
+
+
+def expectation(plan: Plan, registry: Registry) -> Callable[[list[list[int]]], Mapping[str, Any] | None]:
+    """What the engine asks after training: the prediction for the largest micro-batch that there was."""
+
+    def predicted(lengths: list[list[int]]) -> Mapping[str, Any] | None:
+        from memcfg.planner.predict import predict
+
+        try:
+            found = predict(plan, registry, lengths=lengths)
+        except (MemcfgError, RuntimeError, NotImplementedError) as error:  # training succeeded: this may not spoil it
+            return {"error": str(error)}
+        return {
+            "peak_bytes": found.allocated_bytes,
+            "reserved_bytes": found.reserved_bytes,
+            "phases": dict(found.phases),
+            "kinds": dict(found.kinds),
+            "step_ms": found.step_ms,
+        }
+
+    return predicted
+
+
+def explain(error: OutOfMemory, plan: Plan, registry: Registry, terminal: Terminal) -> None:
+    """Say what the memory was used for when it ran out, what had been predicted, and what would have fitted."""
+    from memcfg.planner.hosts import machine_of
+    from memcfg.planner.predict import predict
+    from memcfg.report.ladder import show_ladder
+    from memcfg.report.memory import show_out_of_memory
+
+    machine = machine_of(plan)
+    lengths = [list(row) for row in error.lengths] or None
+    found = predict(plan, registry, machine=machine, lengths=lengths)
+    terminal.say(*show_out_of_memory(error, found))
+    budget = plan.get("budget.bytes") or machine.memory
+    if budget is not None:
+        terminal.say("looking for technique sets that fit ...")
+        ladder = _ladder(request_of(plan), plan, registry, budget, NOTHING)
+        terminal.say("", *show_ladder(ladder, None))
+
+
+def request_of(plan: Plan) -> Request:
+    """The request that a plan was made from: what the user chose, and the facts."""
+    chosen = {key: d for key, d in plan.decisions.items() if d.requested is not UNSET}
+    return Request(
+        choices={key: Choice(d.requested, d.origin or "the plan") for key, d in chosen.items()},
+        facts={key: d.value for key, d in plan.decisions.items() if d.role == "fact" and d.value is not UNSET},
+        assumed=plan.assumed,
+    )
+
+
+def _ladder(request: Request, plan: Plan, registry: Registry, budget: int, tell: Callable[[str], Any]) -> Ladder:
+    from memcfg.planner.hosts import machine_of
+    from memcfg.planner.search import Search
+    from memcfg.planner.sets import Wishes
+
+    return Search(request, registry, machine_of(plan), budget, Wishes(), tell).run()
+
+
+def _told(plan: Plan, choices: Mapping[str, Any], needed: int, ladder: Ladder) -> Plan:
+    """The plan with the planner's choices as its own, each with the reason."""
+    because = (
+        f"the request needs {_gib(ladder.asked.prediction.needed_bytes)}, the budget is {_gib(ladder.budget)}, "
+        f"and this is the fastest set of lossless techniques that fits ({_gib(needed)})"
+    )
+    decisions: dict[str, Decision] = dict(plan.decisions)
+    for key in choices:
+        decisions[key] = replace(
+            decisions[key], kind="forced", rule=RULE, because=because, origin=None, requested=UNSET,
+            antecedents=("budget.bytes",),
+        )  # fmt: skip
+    said = ", ".join(f"`{key}={show(value)}`" for key, value in choices.items())
+    return replace(plan, decisions=decisions, notes=(*plan.notes, Note("note", RULE, f"chose {said}: {because}")))
+
+
+def _nothing(ladder: Ladder) -> Problem:
+    least = ladder.least.prediction.needed_bytes
+    text = f"no set of lossless techniques fits {_gib(ladder.budget)}; the least that was found needs {_gib(least)}"
+    return Problem(text, key="budget", fix="`memcfg plan` also lists what changes the result, with `plan.allow=all`")
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
