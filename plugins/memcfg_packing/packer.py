@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +26,8 @@ SHARD = 4_000_000
 """Tokens copied at a time: the memory that packing needs beside its result and a few numbers for each document."""
 PIECES = 200_000
 """Pieces of documents copied at a time."""
+AHEAD = 1
+"""Shards that are copied while the one before them is taken."""
 
 
 def pack(
@@ -79,15 +84,30 @@ def checked(dataset: Any) -> dict[str, ragged.Ragged]:
 
 
 def placed(columns: dict[str, ragged.Ragged], placement: Placement, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The placed rows, copied shard by shard into record batches."""
+    """The placed rows, copied shard by shard into record batches: all columns at once, and one shard ahead of who takes
+    them (Arrow copies without holding Python's lock)."""
     lengths = placement.row_lengths
     pieces = np.concatenate([[0], np.cumsum(placement.counts)])
-    for first, end in shards(lengths, placement.counts):
+
+    def copied(column: ragged.Ragged, first: int, end: int) -> pa.Array:
         part = placement.pieces(int(pieces[first]), int(pieces[end]))
-        arrays = [column.lists(column.gather(*part), lengths[first:end]) for column in columns.values()]
+        return column.lists(column.gather(*part), lengths[first:end])
+
+    def batch(first: int, end: int, arrays: list[Future[pa.Array]]) -> pa.RecordBatch:
+        found = [array.result() for array in arrays]
         if LENGTHS in schema.names:
-            arrays.append(ragged.lists(pa.array(part[2].astype(np.int32)), placement.counts[first:end]))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            sizes = placement.lengths[int(pieces[first]) : int(pieces[end])]
+            found.append(ragged.lists(pa.array(sizes.astype(np.int32)), placement.counts[first:end]))
+        return pa.RecordBatch.from_arrays(found, schema=schema)
+
+    with ThreadPoolExecutor(min(len(columns), os.cpu_count() or 1), thread_name_prefix="packing") as pool:
+        waiting: deque[tuple[int, int, list[Future[pa.Array]]]] = deque()
+        for first, end in shards(lengths, placement.counts):
+            waiting.append((first, end, [pool.submit(copied, c, first, end) for c in columns.values()]))
+            if len(waiting) > AHEAD:
+                yield batch(*waiting.popleft())
+        while waiting:
+            yield batch(*waiting.popleft())
 
 
 def shards(lengths: Ints, counts: Ints) -> Iterator[tuple[int, int]]:
