@@ -11,6 +11,8 @@ completion_only = Setting(
 )  # fmt: skip
 assistant_only = Bool("sft.assistant_only", doc="learn the assistant's turns of a conversation only")
 
+from_noise = (trainer == "sft") & (key("model.source") == "tiny")
+
 plugin = Plugin(
     name="sft",
     doc="trains on text, or on prompts and completions",
@@ -29,9 +31,16 @@ plugin = Plugin(
             because="rows need not be conversations",
         ),
         Default(
-            key("run.learning_rate"), 3e-3, id="sft.run.learning_rate.tiny",
-            when=(trainer == "sft") & (key("model.source") == "tiny"),
+            key("run.learning_rate"), 3e-3, id="sft.run.learning_rate.tiny", when=from_noise,
             because="a small model that starts from noise wants larger steps than one that was trained before",
+        ),
+        Default(
+            key("run.warmup_steps"), 10, id="sft.run.warmup_steps.tiny", when=from_noise,
+            because="the first steps of a model that starts from noise point anywhere",
+        ),
+        Default(
+            key("run.steps"), 160, id="sft.run.steps.tiny", when=from_noise,
+            because="in so many steps, under a minute on two cores, the small model learns more than how often words occur",
         ),
         *only_when(trainer == "sft", completion_only, assistant_only, because="only `trainer=sft` reads it"),
     ],
