@@ -113,7 +113,8 @@ def _rows(plan: Plan, hooks: Hooks, tokenizer: Any, split: str, ledger: Ledger) 
     rows = hooks.prepare_dataset(plan=plan, dataset=raw, tokenizer=tokenizer, ledger=ledger, split=split)
     if not hasattr(rows, "__len__"):
         if split == "train":
-            return rows  # a stream: what is wrong with it shows as it is read
+            ledger.notes.append("the rows are a stream: these are counts of what was read of it")
+            return rows  # what is wrong with it shows as it is read
         raise DataError(Problem("evaluation rows must all be there, and these are a stream", key="data.source"))
     if len(rows) == 0 and split == "train":
         raise DataError(Problem(_nothing_left(ledger), key="data.source"))
