@@ -55,7 +55,9 @@ class Offload(AbstractContextManager["Offload"]):
     def _checkpoints(self) -> Iterator[None]:
         """Every checkpointed layer's checkpoint function moves what it saves. Put back afterwards, whatever happens."""
         replaced = [m for m in self.model.modules() if getattr(m, "gradient_checkpointing", False) is True]
-        before = [(m, m._gradient_checkpointing_func) for m in replaced if hasattr(m, "_gradient_checkpointing_func")]
+        before: list[tuple[torch.nn.Module, Any]] = [
+            (m, m._gradient_checkpointing_func) for m in replaced if hasattr(m, "_gradient_checkpointing_func")
+        ]
         try:
             for module, function in before:
                 setattr(module, "_gradient_checkpointing_func", self._moving(function))  # noqa: B010
@@ -84,11 +86,11 @@ class Offload(AbstractContextManager["Offload"]):
     def _refuse_too_much(self, tokens: int, backbone: torch.nn.Module) -> None:
         """Raise `RunError` before anything is computed, if the host cannot hold what these tokens will save for certain."""
         config: Any = getattr(backbone, "config", None)
-        sizes = [getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size")]
-        if tokens <= self._most or not all(isinstance(size, int) for size in sizes):
+        layers, width = getattr(config, "num_hidden_layers", None), getattr(config, "hidden_size", None)
+        if tokens <= self._most or not isinstance(layers, int) or not isinstance(width, int):
             return
         self._most = tokens
-        width = next(backbone.parameters()).element_size()
-        least = LEAST["checkpoint_inputs" if self.inputs_only else "all"] * width * tokens * sizes[0] * sizes[1]
+        each = width * next(backbone.parameters()).element_size()
+        least = LEAST["checkpoint_inputs" if self.inputs_only else "all"] * tokens * layers * each
         if self.mover.device != "meta" and least > self.mover.stack.capacity:
             refuse_beyond(least - self.mover.stack.capacity)

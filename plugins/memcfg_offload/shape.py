@@ -48,7 +48,7 @@ def part_of(tensor: torch.Tensor) -> Part:
     owner = StorageWeakRef(storage)
     # While a weak reference is kept the address of a storage's record is not used again, unlike that of its memory.
     identity = (owner.cdata, tensor._version)
-    whole = View(tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+    whole = View(tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
     once = tensor[tuple(slice(0, 1) if step == 0 else slice(None) for step in tensor.stride())]
     if storage.nbytes() <= WASTE * once.numel() * once.element_size():
         return Part(bytes_of(storage, tensor.device), whole, identity, owner)

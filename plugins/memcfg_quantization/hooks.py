@@ -43,11 +43,12 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     if not layers:
         return [*found, Effective("quantization.mode", "none", "no layer has quantised weights")]
     kinds = Counter(mode_of(layer) for layer in layers)
-    size = sum(layer.weight.numel() * layer.weight.element_size() for layer in layers)
+    weights: list[Any] = [layer.weight for layer in layers]
+    size = sum(weight.numel() * weight.element_size() for weight in weights)
     text = f"{len(layers)} linear layers with {size / 2**20:.1f} MiB of weights"
     value = next(iter(kinds)) if len(kinds) == 1 else sorted(kinds)
     found = [*found, Effective("quantization.mode", value, text)]
-    states = [s for layer in layers if (s := getattr(layer.weight, "quant_state", None)) is not None]
+    states = [s for weight in weights if (s := getattr(weight, "quant_state", None)) is not None]
     if states and plan.get("quantization.double") is not None:
         found.append(Effective("quantization.double", bool(states[0].nested), "state of the first layer's weight"))
     return found

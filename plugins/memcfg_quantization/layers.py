@@ -36,7 +36,8 @@ def already(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 def mode_of(layer: torch.nn.Module) -> str:
     """The `quantization.mode` of one layer."""
-    return "int8" if isinstance(layer, bnb.nn.Linear8bitLt) else str(layer.weight.quant_type)
+    weight: Any = layer.weight
+    return "int8" if isinstance(layer, bnb.nn.Linear8bitLt) else str(weight.quant_type)
 
 
 def _made(plan: Plan, layer: torch.nn.Linear, device: torch.device) -> torch.nn.Module:
