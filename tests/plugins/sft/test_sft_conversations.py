@@ -242,3 +242,15 @@ def test_tools_reach_the_template() -> None:
     rows = [{"messages": [user()], "tools": [{"name": "f"}]}, {"messages": [user()]}]
     found = tokens(words(template), rows)
     assert len(found[0][0]) > len(found[1][0])
+
+
+def test_another_template_makes_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMCFG_CACHE", str(tmp_path / "cache"))
+    memcfg_data.dataset([{"messages": [user(), assistant()]}]).save_to_disk(tmp_path / "rows")
+    found = [
+        tokenise(datasets.load_from_disk(tmp_path / "rows"), words(template), Learned(assistant_only=only))
+        for template, only in ((PLAIN, False), (PLAIN, False), (PLAIN, True), (MARKED, True))
+    ]
+    files = [rows.cache_files[0]["filename"] for rows in found]
+    assert files[0] == files[1]
+    assert len(set(files)) == 3

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memcfg_truncation.hooks import cut, memcfg_prepare_dataset
 
+import memcfg
 from memcfg import DataError
 from memcfg.engine.ledger import Ledger
 
@@ -117,3 +118,11 @@ def test_the_account_always_balances(labels: list[list[int]], limit: int, mode: 
     if max(map(len, labels)) > limit:
         assert ledger.tokens_kept == sum(map(len, rows["labels"]))
         assert ledger.tokens_supervised == sum(label != -100 for row in rows["labels"] for label in row[1:])
+
+
+@pytest.mark.parametrize("free", ["on", "off"])
+def test_the_length_holds_with_and_without_padding(free: str) -> None:
+    found = memcfg.resolve([f"padding_free={free}", "truncation.max_length=8"])
+    assert "truncation" in found.active
+    rows, _ = prepared(plan_of(8, padding_free__enabled=free == "on"), rows_of([[1] * 5, [1] * 20]))
+    assert [len(row) for row in rows["input_ids"]] == [5, 8]
