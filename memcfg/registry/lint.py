@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from memcfg.registry.hooks import SELECTORS
-from memcfg.registry.installed import Installed
+from memcfg.registry.plugin import Plugin
 from memcfg.registry.registry import Registry
 from memcfg.solver.lint import Finding, lint
 from memcfg.solver.theory import Theory
@@ -60,12 +60,12 @@ def _broken(registry: Registry) -> Iterator[Finding]:
 
 def unread_options(registry: Registry) -> Iterator[Finding]:
     """Options whose value nothing ever looks at. Those of a plugin that cannot run everything yet are left in peace."""
-    plugins = {p.name: p for p in registry.plugins if p.status == "ok" and p.plugin is not None}
+    plugins = {p.name: p.plugin for p in registry.plugins if p.status == "ok" and p.plugin is not None}
     read = _ruled(registry.theory) | SELECTORS
     packages = {"memcfg", *(package for p in plugins.values() if (package := _package(p)) is not None)}
     named = frozenset[str]().union(*(_named(package) for package in packages))
     for key, owner in registry.owners.items():
-        if key in read or _looked_up(key, named) or getattr(plugins[owner].plugin, "not_yet", ()):
+        if key in read or _looked_up(key, named) or plugins[owner].not_yet:
             continue
         yield Finding("unread-option", key, f"nothing reads it: no rule, and no code of {_listed(packages, owner)}")
 
@@ -78,10 +78,8 @@ def _ruled(theory: Theory) -> frozenset[str]:
     return frozenset[str]().union(*(reads(rule) for rule in theory.rules.values()))
 
 
-def _package(installed: Installed) -> str | None:
-    assert installed.plugin is not None
-    module = installed.plugin.hooks
-    return None if module is None else module.partition(".")[0]
+def _package(plugin: Plugin) -> str | None:
+    return None if plugin.hooks is None else plugin.hooks.partition(".")[0]
 
 
 def _looked_up(key: str, named: Collection[str]) -> bool:
