@@ -26,11 +26,14 @@ ROWS: Final = "rows"
 
 
 def full_rows(plan: Plan) -> Lengths:
-    """A micro-batch of rows as long as they may be. Raises `RequestError` where the plan knows no longest row."""
+    """A micro-batch of rows as long as they may be, or as full as its budget of tokens allows. Raises `RequestError` where the plan knows no longest row."""
     length = plan.get("truncation.max_length")
     if length is None:
         text = "without a longest row there is no largest micro-batch to predict"
         raise RequestError(Problem(text, key="truncation.max_length", fix="truncation.max_length=4096"))
+    if plan.get("batching.mode") == "tokens":
+        count = -(-plan["batching.tokens"] // length)
+        return [[plan["batching.tokens"] // count]] * count
     packed = plan.get("packing.strategy", "none") != "none"
     row = parts(length, DOCUMENTS) if packed else [length]
     return [row] * plan["run.batch_size"]
