@@ -5,10 +5,11 @@ The file is YAML without tags (JSON is read as well):
     memcfg_plan: 1                 version of this form
     memcfg: 0.1.0                  what wrote it
     digest: sha256:...             of everything below; a file that was edited is refused
-    options: {KEY: {value, kind, role, rule, because, antecedents, origin, requested}}
+    options: {KEY: {value, kind, role, rule, because, antecedents, origin, requested, secret}}
     active, providers, assumed, fact_reads, pending, notes, versions
 
-A field that is absent is empty: an option without `value` is unset, one without `requested` was not requested.
+A field that is absent is empty: an option without `value` is unset, one without `requested` was not requested. The value
+of a secret option is not written: `run` takes it from the environment (see `revealed`).
 Floats are written with a dot (`1.0e-05`) because other YAML readers take `1e-05` for text.
 """
 
@@ -20,6 +21,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from memcfg.solver.decision import KINDS, Decision, Pending
 from memcfg.solver.expr import UNSET
 
 FORM = 1
+MASKED = "***"
 _DIGEST = "sha256:"
 
 
@@ -105,10 +108,11 @@ def from_data(data: Mapping[str, Any]) -> Plan:
 
 def _decision_data(decision: Decision) -> dict[str, Any]:
     fields = {
-        "value": plain(decision.value),
+        "value": _masked(decision, decision.value),
         "kind": decision.kind,
         "role": decision.role,
-        "requested": plain(decision.requested),
+        "secret": decision.secret or None,
+        "requested": _masked(decision, decision.requested),
         "rule": decision.rule,
         "because": decision.because,
         "antecedents": list(decision.antecedents) or None,
@@ -116,6 +120,36 @@ def _decision_data(decision: Decision) -> dict[str, Any]:
     }
     may_be_null = ("value", "requested")
     return {n: v for n, v in fields.items() if v is not UNSET and (v is not None or n in may_be_null)}
+
+
+def _masked(decision: Decision, value: Any) -> Any:
+    return MASKED if decision.secret and value is not None and value is not UNSET else plain(value)
+
+
+def revealed(plan: Plan, environment: Mapping[str, str]) -> Plan:
+    """The plan with the values of its secrets, each from its own variable. Raises `RunError` naming those that are not
+    there."""
+    hidden = [key for key, decision in plan.decisions.items() if decision.secret and decision.value == MASKED]
+    missing = [key for key in hidden if secret_variable(key) not in environment]
+    if missing:
+        text = "a secret is not written to plans"
+        raise RunError(*(Problem(text, key=key, fix=f"put it into `{secret_variable(key)}`") for key in missing))
+    known = {key: replace(plan.decisions[key], value=environment[secret_variable(key)]) for key in hidden}
+    return replace(plan, decisions={**plan.decisions, **known})
+
+
+def secrets(plan: Plan) -> dict[str, str]:
+    """What to put into the environment of a process that is to run the plan."""
+    return {
+        secret_variable(key): str(decision.value)
+        for key, decision in plan.decisions.items()
+        if decision.secret and decision.value is not UNSET and decision.value is not None
+    }
+
+
+def secret_variable(key: str) -> str:
+    """The environment variable for the value of a secret option."""
+    return f"MEMCFG_SECRET_{key.upper().replace('.', '_').replace('-', '_')}"
 
 
 def _decision(fields: Mapping[str, Any]) -> Decision:
@@ -130,6 +164,7 @@ def _decision(fields: Mapping[str, Any]) -> Decision:
         origin=fields.get("origin"),
         requested=fields.get("requested", UNSET),
         role=fields.get("role", "choice"),
+        secret=fields.get("secret", False),
     )
 
 

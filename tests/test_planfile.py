@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memcfg import UNSET, Decision, Note, Plan, RunError
-from memcfg.planfile import digest, dumps, float_text, load, save
+from memcfg.planfile import digest, dumps, float_text, load, revealed, save, secrets
 from memcfg.solver.decision import KINDS, Pending
 
 PLAN = Plan(
@@ -138,3 +138,22 @@ def test_a_missing_file_and_binary_are_refused(tmp_path):
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RunError, match="is damaged"):
         load(tmp_path / "binary.yaml")
+
+
+def test_a_secret_is_not_written_and_comes_from_the_environment(tmp_path):
+    secret = Decision("8fd3", "you", origin="command line", requested="8fd3", role="setting", secret=True)
+    none = Decision(None, "default", role="setting", secret=True)
+    plan = Plan({**PLAN.decisions, "data.token": secret, "data.other": none})
+    text = save(plan, tmp_path / "resolved.yaml").read_text()
+    assert "8fd3" not in text
+    again = load(tmp_path / "resolved.yaml")
+    assert again["data.token"] == "***"
+    assert digest(again) == digest(plan)
+    assert secrets(plan) == {"MEMCFG_SECRET_DATA_TOKEN": "8fd3"}
+    found = revealed(again, secrets(plan))
+    assert (found["data.token"], found["data.other"], dumps(found)) == ("8fd3", None, text)
+    with pytest.raises(RunError) as caught:
+        revealed(again, {})
+    assert str(caught.value) == (
+        "`data.token`: a secret is not written to plans\n  put it into `MEMCFG_SECRET_DATA_TOKEN`"
+    )

@@ -113,13 +113,13 @@ class Job:
             return finished(begun, 0, "")
         registry.hooks(plan)  # what cannot be run is refused here, before a process is started for it
         from memcfg.commands.run import placed
-        from memcfg.planfile import save
+        from memcfg.planfile import save, secrets
 
         file = save(placed(plan, begun.folder), Path(begun.folder) / PLAN_FILE)
-        code, said = self._run(file, terminal)
+        code, said = self._run(file, terminal, secrets(plan))
         return finished(begun, code, said)
 
-    def _run(self, file: Path, terminal: Terminal) -> tuple[int, str]:
+    def _run(self, file: Path, terminal: Terminal, secrets: Mapping[str, str]) -> tuple[int, str]:
         """The exit code of `memcfg run` on the plan and what it printed, which is shown and logged meanwhile."""
         flags = [*(["--quiet"] if self.quiet else []), *([] if self.color else ["--no-color"])]
         command = [sys.executable, "-m", "memcfg", "run", str(file), f"run.dir={file.parent}", *flags]
@@ -132,7 +132,7 @@ class Job:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                env=dict(os.environ),
+                env={**os.environ, **secrets},
             ) as process,
         ):
             assert process.stdout is not None

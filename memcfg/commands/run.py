@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,9 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     arguments.refuse_flags()
     file, run_dir = _read(arguments.rest)
     from memcfg.compose.request import installed
-    from memcfg.planfile import load
+    from memcfg.planfile import load, revealed
 
-    plan = load(file)
+    plan = revealed(load(file), os.environ)
     registry = installed()
     refuse_assumed(plan)
     refuse_other_host(plan, registry)

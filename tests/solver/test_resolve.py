@@ -368,3 +368,11 @@ def test_require_speaks_when_its_condition_holds():
     with pytest.raises(ConflictError):
         decide(rules, {"row.shape": "flat", "row.lid": False})
     assert decide(rules, {"row.lid": False}).decisions["row.shape"].value == "round"
+
+
+def test_the_decision_of_a_secret_says_so():
+    token = Setting("x.token", str, doc="a password", nullable=True, secret=True)
+    decision = resolve(Theory.build([token], []), Request({"x.token": Choice("8fd3", "command line")})).decisions[
+        "x.token"
+    ]
+    assert (decision.value, decision.secret) == ("8fd3", True)
