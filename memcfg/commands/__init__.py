@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "check": "build a run and prove its first step, without training",
     "predict": "the peak memory of a run, by simulation: needs no GPU, no weights and no data",
     "plan": "which technique sets fit a memory budget, fastest first",
+    "calibrate": "measure this host's GPU for the predictions",
     "lint": "faults in the rules of installed plugins: dead values, clashes, defaults in the way",
     "plugins": "list what is installed and what each plugin contributes",
 }

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from memcfg.compose.sizes import SMALLEST_BUDGET, size
+from memcfg.compose.spelling import nearest
 from memcfg.compose.vocabulary import SHORT
+from memcfg.core.cards import CARDS
 from memcfg.errors import Problem, RequestError
 from memcfg.solver.expr import UNSET, Option
 
@@ -50,10 +52,15 @@ def _is_python_none(option: Option, value: Any) -> bool:
 def _sized(key: str, option: Option, value: Any, origin: str) -> Any:
     if option.unit != "bytes":
         return value
+    budget = option.key in SHORT.values()
+    card = CARDS.get(value.lower()) if budget and isinstance(value, str) else None
+    if card is not None:
+        return card.memory
     try:
-        return size(value, bare_from=SMALLEST_BUDGET if option.key in SHORT.values() else 0)
+        return size(value, bare_from=SMALLEST_BUDGET if budget else 0)
     except ValueError as error:
-        raise RequestError(Problem(f"{error} ({origin})", key=key)) from error
+        near = tuple(f"{key}={name}" for name in nearest(str(value), CARDS)) if budget else ()
+        raise RequestError(Problem(f"{error} ({origin})", key=key, nearest=near)) from error
 
 
 def calls_code(value: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 LIBRARIES: Final = ("libnvidia-ml.so.1", "libnvidia-ml.so", "nvml.dll")
 
@@ -69,3 +69,27 @@ def capability(device: int | str) -> int | None:
         major, minor = ctypes.c_int(), ctypes.c_int()
         failed = library.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor))
         return None if failed else 10 * major.value + minor.value
+
+
+class Seen(NamedTuple):
+    """A device as the driver describes it: its product name and its memory in bytes."""
+
+    name: str
+    memory: int
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+def seen(device: int | str) -> Seen | None:
+    """What the driver says of a device; None where it knows no such device."""
+    with _session() as library:
+        handle = library and _handle(library, device)
+        if not library or not handle:
+            return None
+        text, memory = ctypes.create_string_buffer(96), _Memory()
+        if library.nvmlDeviceGetName(handle, text, ctypes.c_uint(len(text))) != 0:
+            return None
+        failed = library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
+        return None if failed else Seen(text.value.decode(errors="replace"), int(memory.total))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memcfg.core import nvml
 from memcfg.core.cards import CARDS
 from memcfg.planner.machine import CPU, Machine, named, stored, unnamed
 
@@ -23,26 +24,22 @@ def calibration_file() -> Path:
 def machine_of(plan: Plan) -> Machine:
     """The machine that `assume.device` names, or this host's own: as calibrated, or as its card usually is."""
     if plan.device == "cpu":
-        return replace(CPU)
+        return CPU
     name = plan.get("device.name")
     if name in CARDS:
         return named(name)
-    if "device.type" not in plan.assumed:
-        measured = stored(calibration_file())
-        if measured is not None:
-            return measured
-    return _here(int(plan.get("device.capability") or 0), assumed="device.type" in plan.assumed)
-
-
-def _here(capability: int, assumed: bool) -> Machine:
-    """The card that is in this host, by what its driver calls it; else any of that capability."""
-    if assumed:
+    capability = int(plan.get("device.capability") or 0)
+    if "device.type" in plan.assumed:
         return unnamed(capability)
-    import torch
+    return stored(calibration_file()) or here(capability)
 
-    if not torch.cuda.is_available():
+
+def here(capability: int) -> Machine:
+    """The card in this host, by what its driver calls it; else any of that capability. Asks the driver, not torch, which
+    would take a part of the device's memory for the asking."""
+    seen = nvml.seen(0)
+    if seen is None:
         return unnamed(capability)
-    total = torch.cuda.get_device_properties(0).total_memory
-    said = torch.cuda.get_device_name(0).lower().replace(" ", "").replace("geforce", "")
+    said = seen.name.lower().replace(" ", "").replace("-", "").replace("geforce", "")
     card = next((c for c in sorted(CARDS, key=len, reverse=True) if c.replace("-", "") in said), None)
-    return replace(unnamed(capability) if card is None else named(card), memory=total)
+    return replace(unnamed(capability) if card is None else named(card), memory=seen.memory)

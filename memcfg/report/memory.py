@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.errors import OutOfMemory
 from memcfg.planner.budget import Budget, short_of_weights
+from memcfg.planner.machine import Machine
 from memcfg.planner.prediction import Prediction, Timeline
 from memcfg.report.words import GIB, WIDTH, count, gib, wrapped
 
@@ -113,6 +114,21 @@ def show_out_of_memory(error: OutOfMemory, prediction: Prediction) -> list[Any]:
         f"needs {gib(prediction.allocated_bytes)} ({gib(prediction.smallest_bytes)} reserved at the least)"
     )
     return ["", *told, "", kinds(prediction), "", phases(prediction), ""]
+
+
+def show_machine(machine: Machine) -> list[str]:
+    """A machine's numbers."""
+    tera = 1e12
+    return [
+        f"{machine.name}, capability {machine.capability / 10:g}",
+        f"  memory               {gib(machine.memory or 0)}",
+        f"  outside allocator    {gib(machine.outside)}",
+        f"  cublas workspace     {gib(machine.blas)}",
+        f"  matrix products      {machine.matmul / tera:.0f} Tflop/s, float32 {machine.matmul_float32 / tera:.0f}",
+        f"  attention            {machine.attention}, with a mask {machine.attention_masked}",
+        f"  memory bandwidth     {machine.bandwidth / tera:.2f} TB/s",
+        f"  copies to the host   {machine.host_copy / 1e9:.0f} GB/s",
+    ]
 
 
 def sized(size: int) -> str:

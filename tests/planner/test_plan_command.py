@@ -1,0 +1,112 @@
+"""`memcfg plan`: the ladder, and the questions from the other end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from memcfg.cli import main
+from memcfg.commands.fit import fitted, request_of
+from memcfg.compose import compose
+from memcfg.planner.prediction import MARGIN
+from memcfg.registry import Registry
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+SHAPE = (
+    "assume.device=h100",
+    "model=shape",
+    "model.preset=smollm2-135m",
+    "run.batch_size=4",
+    "truncation.max_length=1024",
+)
+AXES = "plan.axes=[checkpointing,run.batch_size]"
+
+
+def ladder(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    code = main(["plan", "--json", "--quiet", *SHAPE, *words])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_rungs_fit_and_each_slower_one_is_smaller(capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = ladder(capsys, "budget=8gib", AXES, "plan.find=false")
+    rungs = data["rungs"]
+    assert code == 0
+    assert all(rung["needed_bytes"] <= data["budget_bytes"] * (1 - MARGIN) for rung in rungs)
+    times, sizes = [r["step_ms"] for r in rungs], [r["needed_bytes"] for r in rungs]
+    assert times == sorted(times)
+    assert sizes == sorted(sizes, reverse=True)
+    assert not any(rung["changes"] for rung in rungs)
+
+
+def test_every_rung_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    _, data = ladder(capsys, "budget=8gib", AXES, "plan.find=false")
+    for rung in data["rungs"]:
+        assert main(["predict", "--json", "--quiet", *SHAPE, "budget=8gib", *rung["overrides"]]) == 0
+        assert json.loads(capsys.readouterr().out)["needed_bytes"] == rung["needed_bytes"]
+
+
+def test_nothing_fits_says_what_the_least_is(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["plan", "--quiet", *SHAPE, "budget=1gib", AXES, "plan.find=false"])
+    out = capsys.readouterr().out
+    assert code == 1
+    assert "nothing fits" in out
+    assert "the least that was found is" in out
+    assert "plan.allow" in out
+
+
+def test_what_is_kept_does_not_vary(capsys: pytest.CaptureFixture[str]) -> None:
+    _, data = ladder(capsys, "budget=8gib", AXES, "plan.keep=[checkpointing]", "plan.find=false")
+    assert not any("checkpointing" in word for rung in data["rungs"] for word in rung["overrides"])
+
+
+def test_the_longest_length_fits_and_a_longer_one_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    _, data = ladder(capsys, "budget=6gib", "plan.axes=[checkpointing]")
+    overrides = (data["rungs"] or [data["least"]])[-1]["overrides"]
+
+    def fits(*words: str) -> bool:
+        code = main(["predict", "--json", "--quiet", *SHAPE, "budget=6gib", *overrides, *words])
+        capsys.readouterr()
+        return code == 0
+
+    assert fits(f"truncation.max_length={data['max_length']}")
+    assert not fits(f"truncation.max_length={int(1.2 * data['max_length'])}")
+    assert fits(f"run.batch_size={data['batch_size']}")
+    assert data["smallest_card"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plan.axes=[checkpoint]",), "checkpointing"),
+        (("plan.axis=[checkpointing]",), "plan.axes"),
+        (("plan.keep=",), "plan.keep"),
+    ],
+)
+def test_words_that_the_planner_does_not_read(
+    words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--quiet", *SHAPE, "budget=8gib", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_budget_chooses_lossless_techniques_with_a_reason(registry: Registry) -> None:
+    words = [*SHAPE, "checkpointing=none", "budget=7gib"]
+    request = compose(words, registry=registry)
+    asked = registry.plan(request)
+    plan = fitted(request, registry)
+    changed = {key for key in plan if plan[key] != asked[key]}
+    assert changed
+    assert "checkpointing.mode" not in changed
+    for key in changed & {"run.batch_size", "offload.activations"}:
+        assert plan.decisions[key].rule == "budget.bytes.planner"
+        assert "7.00 GiB" in (plan.decisions[key].because or "")
+
+
+def test_the_request_behind_a_plan_resolves_to_it(registry: Registry) -> None:
+    plan = registry.plan(compose([*SHAPE, "packing=bfd"], registry=registry))
+    again = registry.plan(request_of(plan))
+    assert {key: again[key] for key in again} == {key: plan[key] for key in plan}

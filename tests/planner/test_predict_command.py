@@ -1,0 +1,138 @@
+"""`memcfg predict` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memcfg.cli import main
+
+pytestmark = pytest.mark.torch
+
+TINY = ("truncation.max_length=64", "model.hidden=64")
+H100 = "assume.device=h100"
+
+
+def predicted(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    code = main(["predict", "--json", "--quiet", *words])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_what_json_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = predicted(capsys, H100, *TINY)
+    assert code == 0
+    assert data["ok"] is True
+    assert data["fits"] is True
+    assert data["budget_bytes"] == 81559 * 2**20
+    assert 0 < data["kinds"]["weights"] < data["allocated_bytes"] <= data["smallest_bytes"] <= data["reserved_bytes"]
+    assert sum(data["kinds"].values()) <= data["allocated_bytes"]
+    assert set(data["phases"]) == {"load", "input", "forward", "loss", "backward", "optimizer"}
+    assert max(data["phases"].values()) == data["allocated_bytes"]
+    assert data["step_ms"] > 0
+
+
+def test_exit_codes_follow_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    _, data = predicted(capsys, H100, *TINY)
+    needed = data["needed_bytes"]
+    assert predicted(capsys, H100, *TINY, f"budget={int(needed * 1.05)}")[0] == 0
+    assert predicted(capsys, H100, *TINY, f"budget={int(needed * 0.95)}")[0] == 1
+    code, close = predicted(capsys, H100, *TINY, f"budget={needed}")
+    assert (code, close["fits"], close["verdict"]) == (2, None, "close")
+
+
+def test_the_table_and_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    html, png = tmp_path / "memory.html", tmp_path / "memory.png"
+    code = main(["predict", H100, *TINY, "budget=700mib", "--html", str(html), "--png", str(png)])
+    out = capsys.readouterr().out
+    assert code == 1
+    assert "at the peak" in out
+    assert "live memory through one step" in out
+    assert "too large" in out
+    page = html.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "<svg" in page
+    assert "http" not in page
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_a_second_time_is_read_not_simulated(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = predicted(capsys, H100, *TINY)[1]
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("simulated again")
+
+    monkeypatch.setattr("memcfg.planner.simulate.record", refuse)
+    assert predicted(capsys, H100, *TINY)[1] == first
+
+
+def test_a_cpu_host_has_no_allocator(capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = predicted(capsys, *TINY, "assume.device=cpu")
+    assert (code, data["budget_bytes"], data["fits"]) == (0, None, None)
+    assert data["allocated_bytes"] == data["reserved_bytes"] == data["needed_bytes"]
+
+
+def saved(folder: Path, text: str) -> str:
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    return f"model.path={folder}"
+
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 500,
+}  # fmt: skip
+
+
+def test_a_configuration_alone_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path, json.dumps(LLAMA))
+    code, data = predicted(capsys, H100, "model=hub", path, "truncation.max_length=64")
+    assert code == 0
+    assert data["parameters"] == 2 * 500 * 64 + 2 * (64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 128 + 2 * 64) + 64
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no JSON"),
+        ("{}", "names no `model_type`"),
+        ('{"model_type": "nothing_known"}', "nothing_known"),
+    ],
+)
+def test_configurations_that_say_nothing(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, data = predicted(capsys, H100, "model=hub", saved(tmp_path, text), "truncation.max_length=64")
+    assert code in (1, 2)
+    assert said in json.dumps(data["errors"])
+
+
+def test_a_budget_below_the_weights_alone_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(
+        ["predict", H100, "model=shape", "model.preset=smollm2-135m", "truncation.max_length=64", "budget=900mib"]
+    )
+    assert code == 1
+    assert "the weights alone take" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("budget=0",), "no unit"),
+        (("budget=24g",), "ambiguous"),
+        (("assume.device=h10",), "assume.device=h100"),
+        (("budget=rtx409",), "budget.bytes=rtx4090"),
+        (("truncation=none",), "without a longest row"),
+        (("model=shape",), "model.preset"),
+        (("model=shape", "model.preset=qwen3-9b"), "qwen3-8b"),
+    ],
+)
+def test_bad_input_is_explained(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    card = () if any(word.startswith("assume") for word in words) else (H100,)
+    assert main(["predict", "--quiet", *card, *words]) in (1, 2)
+    assert said in capsys.readouterr().err
