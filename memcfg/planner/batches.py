@@ -26,7 +26,8 @@ ROWS: Final = "rows"
 
 
 def full_rows(plan: Plan) -> Lengths:
-    """A micro-batch of rows as long as they may be, or as full as its budget of tokens allows. Raises `RequestError` where the plan knows no longest row."""
+    """A micro-batch of rows as long as they may be, or as full as its budget of tokens allows. Raises
+    `RequestError` where the plan knows no longest row."""
     length = plan.get("truncation.max_length")
     if length is None:
         text = "without a longest row there is no largest micro-batch to predict"
