@@ -109,7 +109,8 @@ class Bench:
         return torch.stack([logps[at, label] for at, label in kept]), torch.stack([logps[at] for at, _ in kept])
 
     def same(self, one: dict[str, Any], other: dict[str, Any], tolerance: float = 1e-9) -> None:
-        assert one.keys() == other.keys() and one
+        assert one
+        assert one.keys() == other.keys()
         for name in one:
             assert self.torch.allclose(one[name], other[name], rtol=tolerance, atol=tolerance), name
 
