@@ -1,6 +1,11 @@
 """Losses over supervised tokens, and the head that computes them without a tensor of tokens x vocabulary."""
 
-from memcfg import Default, Enum, Fact, Forbid, Ignored, Plugin, Require, Setting, key, only_when
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import Check, Default, Enum, Fact, Forbid, Ignored, Plugin, Require, Setting, key, only_when
 
 type_ = Enum(
     "loss.type",
@@ -22,13 +27,37 @@ chunk = Setting(
     unit="MiB",
     doc="size of the logits that are alive at once; null lets the Triton kernel choose",
 )
+smoothing = Setting(
+    "loss.label_smoothing",
+    float,
+    default=0.0,
+    minimum=0.0,
+    maximum=1.0,
+    doc="share of each target that is spread over the whole vocabulary",
+)
+z_loss = Setting(
+    "loss.z_loss",
+    float,
+    default=0.0,
+    minimum=0.0,
+    doc="weight of the squared log-sum of the logits, which keeps them from drifting",
+)
 triton = Fact("loss.triton", probe="memcfg_loss.facts:triton", doc="whether the triton package is installed")
 on_gpu = key("device.type") == "cuda"
+own = kernel.isin("triton", "torch", "full")
+
+
+def _known_to_others(values: Mapping[str, Any]) -> str | None:
+    asked = [name for name in ("loss.label_smoothing", "loss.z_loss") if values[name]]
+    return (
+        f"`loss.kernel={values['loss.kernel']}` does not read `{asked[0]}`: add `loss.kernel=torch`" if asked else None
+    )
+
 
 plugin = Plugin(
     name="loss",
     doc="token losses and output heads",
-    options=[type_, kernel, chunk, triton],
+    options=[type_, kernel, chunk, smoothing, z_loss, triton],
     rules=[
         Default(
             type_,
@@ -72,6 +101,13 @@ plugin = Plugin(
         Default(chunk, 64, id="loss.chunk.default", because="more saves no time on a CPU"),
         Default(
             chunk,
+            512,
+            when=on_gpu & (kernel == "torch"),
+            id="loss.chunk.gpu",
+            because="smaller products leave most of a GPU idle",
+        ),
+        Default(
+            chunk,
             None,
             when=kernel == "triton",
             id="loss.chunk.suited",
@@ -88,6 +124,19 @@ plugin = Plugin(
             when=kernel == "full",
             id="loss.chunk.whole",
             because="the kernel `full` builds the logits at once, not in chunks",
+        ),
+        Check(
+            [kernel, smoothing, z_loss],
+            _known_to_others,
+            when=~own,
+            id="loss.shape.kernel",
+            because="only memcfg's own kernels are given more than the target's log-probability",
+        ),
+        *only_when(
+            type_.isin("chunked_nll", "nll"),
+            smoothing,
+            z_loss,
+            because="only the negative log-likelihood is smoothed or bounded",
         ),
         *only_when(key("trainer.name") == "sft", type_, because="other trainers bring a loss of their own"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,8 +11,17 @@ from memcfg.batch import TokenLoss
 from memcfg.head.layer import OutputLayer, output_layer
 from memcfg.head.targets import Targets, nothing, supervised
 from memcfg.head.transform import HeadTransform
-from memcfg_loss.fused.autograd import logprobs, loss_sum
+from memcfg_loss.fused.autograd import logprobs, loss_sum, statistics_of
 from memcfg_loss.fused.score import Score
+
+
+class TokenStatistics(NamedTuple):
+    """Of each target, float32 [B, L] each, zero where there is none: log-probability; entropy of the distribution that it
+    was drawn from, in nats; 1.0 where it is the likeliest token (the first of equally likely ones)."""
+
+    logp: torch.Tensor
+    entropy: torch.Tensor
+    hit: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,19 @@ class ChunkedHead:
             return hidden.new_zeros(labels.shape, dtype=torch.float32) + nothing(hidden, *layer.parameters())
         score = self.score(self.transform.tempered(temperature))
         return targets.place(logprobs(score=score, **_operands(layer, hidden, targets)), labels)
+
+    @torch.no_grad()
+    def statistics(
+        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0
+    ) -> TokenStatistics:
+        """What training does not need, for those who ask: it costs one more product of hidden states and weight."""
+        layer = output_layer(model)
+        targets = supervised(labels, layer.vocabulary)
+        if not len(targets):
+            return TokenStatistics(*hidden.new_zeros(3, *labels.shape, dtype=torch.float32))
+        score = self.score(self.transform.tempered(temperature))
+        found = statistics_of(score=score, **_operands(layer, hidden, targets))
+        return TokenStatistics(*(targets.place(values, labels) for values in found))
 
     def score(self, transform: HeadTransform, loss: TokenLoss | None = None) -> Score:
         return Score(transform, self.kernel, self.device, loss, self.budget)

@@ -10,6 +10,7 @@ from torch.nn.functional import log_softmax
 from memcfg.batch import TokenLoss
 from memcfg.engine.forward import model_logits
 from memcfg.head.targets import Targets, supervised
+from memcfg_loss.tokens import NLL
 
 
 class FullHead:
@@ -22,25 +23,31 @@ class FullHead:
     def loss_sum(
         self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, loss: TokenLoss
     ) -> torch.Tensor:
-        logp, _ = self._logp(model, hidden, labels, 1.0)
-        return ScoreTokens.apply(logp, loss)
+        logits, targets = self._logits(model, hidden, labels)
+        scored = log_softmax(logits, dim=-1)
+        logp = scored.gather(1, targets.ids[:, None]).squeeze(1)
+        if not (isinstance(loss, NLL) and loss.shaped):
+            return ScoreTokens.apply(logp, loss)
+        smooth = logp if not loss.smoothing else (1.0 - loss.smoothing) * logp + loss.smoothing * scored.mean(1)
+        return (loss.z_loss * logits.logsumexp(1).square() - smooth).sum()
 
     def logprobs(
         self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0
     ) -> torch.Tensor:
-        logp, targets = self._logp(model, hidden, labels, temperature)
-        return targets.place(logp, labels)
+        logits, targets = self._logits(model, hidden, labels)
+        scored = log_softmax(logits / temperature, dim=-1)
+        return targets.place(scored.gather(1, targets.ids[:, None]).squeeze(1), labels)
 
     def describe(self) -> str:
         return "whole logits"
 
-    def _logp(
-        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float
+    def _logits(
+        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, Targets]:
+        """Float32 logits [N, V] at the targets."""
         logits = model_logits(model, hidden)
         targets = supervised(labels, logits.shape[-1])
-        scored = log_softmax(targets.hidden(logits).float() / temperature, dim=-1)
-        return scored.gather(1, targets.ids[:, None]).squeeze(1), targets
+        return targets.hidden(logits).float(), targets
 
 
 class ScoreTokens(torch.autograd.Function):

@@ -23,7 +23,9 @@ LOSSES: dict[str, type[TokenLoss]] = {"chunked_nll": NLL, "nll": NLL, "dft": DFT
 
 @hookimpl
 def memcfg_loss(plan: Plan) -> TokenLoss:
-    return LOSSES[plan["loss.type"]]()
+    if plan["loss.type"] == "dft":
+        return DFT()
+    return NLL(plan.get("loss.label_smoothing", 0.0), plan.get("loss.z_loss", 0.0))
 
 
 @hookimpl

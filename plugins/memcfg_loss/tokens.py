@@ -1,12 +1,27 @@
-"""Losses that depend on a target's log-probability alone."""
+"""Losses of single tokens."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 
 
+@dataclass(frozen=True)
 class NLL:
-    """Negative log-likelihood, -log p."""
+    """Negative log-likelihood, -log p.
+
+    With `smoothing` s over a vocabulary of V, the target's share is 1 - s and every token has s / V beside (Szegedy et al.
+    2016, arXiv 1512.00567). With `z_loss` z, z times the square of the log-sum of the logits is added (Chowdhery et al.
+    2022, arXiv 2204.02311). Both need more than log p: `value` and `derivative` are those without them."""
+
+    smoothing: float = 0.0
+    z_loss: float = 0.0
+
+    @property
+    def shaped(self) -> bool:
+        """Whether the loss depends on more than the target's log-probability."""
+        return bool(self.smoothing or self.z_loss)
 
     def value(self, logp: torch.Tensor) -> torch.Tensor:
         return -logp

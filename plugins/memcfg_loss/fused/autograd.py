@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from memcfg_loss.fused.products import Layer, Needs
 from memcfg_loss.fused.score import Rows, Score, ascend, descend, statistics
+from memcfg_loss.tokens import NLL
 
 Maybe = torch.Tensor | None
 
@@ -26,7 +27,11 @@ def loss_sum(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, scor
     if torch.is_grad_enabled():
         return _Loss.apply(hidden, weight, bias, low, up, ids, at, score)
     assert score.loss is not None
-    return score.loss.value(_scored(Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up), score)).sum()
+    rows, layer = Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up)
+    if isinstance(score.loss, NLL) and score.loss.shaped:
+        with _no_autocast(hidden):
+            return descend(rows, layer, score, Needs(False, False))[0].sum()
+    return score.loss.value(_scored(rows, layer, score)).sum()
 
 
 def logprobs(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, score: Score, *, bias: Maybe = None,
@@ -35,6 +40,15 @@ def logprobs(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, scor
     if torch.is_grad_enabled():
         return _LogProbs.apply(hidden, weight, bias, low, up, ids, at, score)
     return _scored(Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up), score)
+
+
+def statistics_of(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, score: Score, *, bias: Maybe = None,
+                  low: Maybe = None, up: Maybe = None, at: Maybe = None) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """Log-probability, entropy in nats, and 1.0 where the target is the likeliest token, of N > 0 targets: [N] each."""
+    rows, layer = Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up)
+    entropy, hit = rows.values(layer), rows.values(layer)
+    with _no_autocast(hidden):
+        return statistics(rows, layer, score, entropy, hit)[0], entropy, hit
 
 
 def _scored(rows: Rows, layer: Layer, score: Score) -> torch.Tensor:

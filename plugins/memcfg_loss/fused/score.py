@@ -79,14 +79,16 @@ class Rows:
         return source[part] if self.at is None else source.index_select(0, self.at[part])
 
 
-def statistics(rows: Rows, layer: Layer, score: Score) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability and log-sum of each row, [N] both: one product, no gradient."""
+def statistics(rows: Rows, layer: Layer, score: Score, *extra: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probability and log-sum of each row, [N] both: one product, no gradient. `extra`, if given, are two tensors [N]
+    to which each row's entropy (nats) and whether its target is the likeliest token (1.0 or 0.0) are written."""
     logp, logsum = rows.values(layer), rows.values(layer)
     chunks = score.chunks(layer, len(rows), trained=False)
     buffer = chunks.buffer(layer.weight)
     for part in chunks.parts(len(rows)):
         raw = layer.raw_(buffer[: part.stop - part.start], *rows.of(part, layer.weight.dtype))
-        score.rows.row_statistics_(raw, rows.ids[part], logp[part], logsum[part], None, None, *score.factors)
+        more: list[torch.Tensor | None] = [wanted[part] for wanted in extra]
+        score.rows.row_statistics_(raw, rows.ids[part], logp[part], logsum[part], *(more or [None, None]), *score.factors)
     return logp, logsum
 
 
@@ -123,7 +125,8 @@ def _turn(raw: torch.Tensor, ids: torch.Tensor, value: torch.Tensor, score: Scor
     """Raw logits into gradients, and each row's loss into `value`."""
     loss = score.loss if score.loss is not None else NLL()
     if type(loss) in FUSED:
-        score.rows.loss_to_gradient_(raw, ids, value, *score.factors, type(loss) is DFT, 0.0, 0.0)
+        smoothing, z_loss = (loss.smoothing, loss.z_loss) if isinstance(loss, NLL) else (0.0, 0.0)
+        score.rows.loss_to_gradient_(raw, ids, value, *score.factors, type(loss) is DFT, smoothing, z_loss)
         return
     logsum, copy = torch.empty_like(value), raw if score.kernel == "triton" else raw.clone()
     score.rows.row_statistics_(copy, ids, value, logsum, None, None, *score.factors)
