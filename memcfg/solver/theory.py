@@ -199,9 +199,9 @@ class Program:
         proposals = self.defaults.get(key, ())
         for rule, when, bits in proposals:
             sooner = [p.when for p in proposals if p.rule.id in self.theory.beaten[rule.id]]
-            values = Lit(var, _union(bits))
-            for clause in lowering.any_of(self.variables.negate(when), *sooner, *forced, values):
-                yield Tag("default", rule.id), clause
+            first = Lit(var, bits[0])  # all of a menu would leave no clause, and nothing to pin the option by
+            for clause in lowering.any_of(self.variables.negate(when), *sooner, *forced, first):
+                yield Tag("default", rule.id), tuple((v, _union(bits) if v == var else mask) for v, mask in clause)
         unset = self.variables.literal(key, (UNSET,))
         for clause in lowering.clauses(Some((*(p.when for p in proposals), *forced, unset))):
             yield Tag("unset", key), clause

@@ -281,3 +281,17 @@ def test_an_option_that_a_repair_would_have_to_set_but_cannot_hides_no_other_rep
     with pytest.raises(ConflictError) as raised:
         resolve(Theory.build([a, b, c], rules), Request({"p.a": Choice(True, "f")}))
     assert raised.value.repairs == (("p.a=false",),)
+
+
+def test_a_default_that_proposes_its_whole_menu_can_take_part_in_a_conflict():
+    heat = Enum("pan.heat", ("low", "high"), doc="how hot")
+    lid = Bool("pan.lid", doc="whether it is covered")
+    rules = [
+        Default(heat, "low", "high", id="p.heat", because="nothing burns"),
+        Ignored(lid, when=heat == "low", id="p.lid", because="nothing spatters"),
+    ]
+    with pytest.raises(ConflictError) as caught:
+        resolve(Theory.build([heat, lid], rules), Request({"pan.lid": Choice(True, "command line")}))
+    (conflict,) = caught.value.conflicts
+    assert set(conflict.rules) == {"p.heat", "p.lid"}
+    assert caught.value.repairs == (("pan.heat=high",), ("~pan.lid",))
