@@ -100,7 +100,7 @@ class PreferencePairs:
         logps, certain = model(**batch.inputs, **self._attention.inputs(batch), head_call=call)
         whole = documents.summed(batch, logps)
         scores = (
-            whole if self.ld_alpha is None else documents.summed(batch, logps * self._weights(batch, self.ld_alpha))
+            whole if self.ld_alpha is None else documents.summed(batch, logps * self._weights(batch, self.ld_alpha).to(logps))
         )
         if certain is None:
             return Seen(scores, whole)
@@ -111,7 +111,7 @@ class PreferencePairs:
         lengths = documents.targets(batch).view(-1, 2)
         shared = lengths.amin(1).repeat_interleave(2)
         reach = torch.cat([shared, shared.new_zeros(1)])[documents.owners(batch)].view(batch.labels.shape)
-        return torch.where(documents.places(batch) <= reach, 1.0, beyond)
+        return (documents.places(batch) <= reach).double() * (1 - beyond) + beyond
 
     def _pairs(self, batch: Batch, seen: Seen, reference: Tensor) -> Pairs:
         tokens = documents.targets(batch).clamp(min=1)

@@ -112,7 +112,7 @@ def losses(ratios: Tensor, desirable: Tensor, divergence: Tensor, settings: Sett
     (equation 7 of https://arxiv.org/abs/2408.06266)."""
     origin = divergence if settings.loss == "kto" else torch.zeros_like(divergence)
     distance = torch.where(desirable, ratios - origin, origin - ratios)
-    weight = torch.where(desirable, settings.desirable, settings.undesirable)
+    weight = desirable.to(ratios) * (settings.desirable - settings.undesirable) + settings.undesirable
     return weight * (1 - (settings.beta * distance).sigmoid())
 
 

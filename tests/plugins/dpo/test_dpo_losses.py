@@ -145,7 +145,7 @@ def test_a_mixture_is_the_weighted_sum(bench: Any) -> None:
 
 
 def test_tokens_beyond_the_shorter_completion_are_weighed(bench: Any) -> None:
-    model, frozen, rows, alpha = bench.model(0), bench.model(1), bench.rows(), 0.25
+    model, frozen, rows, alpha = bench.model(0), bench.model(1), bench.rows(), 0.3
 
     def weighed(one: Any, other: Any) -> Any:
         shared = min(len(one), len(other))
