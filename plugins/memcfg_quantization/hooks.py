@@ -27,8 +27,7 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     model.requires_grad_(False)
     where = next(model.parameters()).device
     device = where if where.type == "meta" else torch.device(plan.device)
-    if where.type != "meta":
-        quantise(plan, model, device)
+    quantise(plan, model, device)
     model.to(device)
     # what peft asks to know which of its layers fit
     model.is_loaded_in_8bit = plan["quantization.mode"] == "int8"  # type: ignore[assignment]

@@ -63,4 +63,6 @@ def _made(plan: Plan, layer: torch.nn.Linear, device: torch.device) -> torch.nn.
         )  # fmt: skip
     made.bias = None if layer.bias is None else torch.nn.Parameter(layer.bias.detach(), requires_grad=False)
     layer.weight = None  # type: ignore[assignment]
+    if device.type == "meta":  # moving to `meta` packs nothing, and the memory simulator wants to see it
+        made.weight = made.weight._quantize(device)
     return made.to(device).train(layer.training)  # type: ignore[no-any-return]

@@ -139,3 +139,16 @@ def test_how_a_saved_model_is_quantised_is_read_before_it_is_loaded(
 def test_evidence_of_a_model_that_is_not() -> None:
     with pytest.raises(RunError, match="no layer has quantised weights"):
         compare(plan("nf4"), memcfg_evidence(plan=plan("nf4"), run=SimpleNamespace(model=model()), found=[]))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_on_tensors_without_storage_the_weights_take_what_they_take(mode: str) -> None:
+    with torch.device("meta"):
+        ghost = model()
+    made, ghost = memcfg_patch_model(plan=plan(mode), model=model()), memcfg_patch_model(plan=plan(mode), model=ghost)
+    sizes = [{n: (p.shape, p.dtype) for n, p in m.named_parameters()} for m in (made, ghost)]
+    assert sizes[0] == sizes[1]
+    assert all(p.is_meta for p in ghost.parameters())
+    x = torch.randn(1, 5, 48, device="meta", requires_grad=True)
+    ghost.model.layers[0].mlp(x).sum().backward()
+    assert x.grad is not None
