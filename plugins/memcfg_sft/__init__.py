@@ -38,10 +38,6 @@ plugin = Plugin(
             key("run.warmup_steps"), 10, id="sft.run.warmup_steps.tiny", when=from_noise,
             because="the first steps of a model that starts from noise point anywhere",
         ),
-        Default(
-            key("run.steps"), 160, id="sft.run.steps.tiny", when=from_noise,
-            because="in so many steps, under a minute on two cores, the small model learns more than how often words occur",
-        ),
         *only_when(trainer == "sft", completion_only, assistant_only, because="only `trainer=sft` reads it"),
     ],
     provides={"trainer.name": ("sft",)},
