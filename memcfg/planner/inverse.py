@@ -63,10 +63,24 @@ class _Asker:
         while high - low > max(step, low // CLOSE):
             middle = (low + high) // 2 // step * step
             low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
+        return self._proven(key, low, budget)
+
+    def _proven(self, key: str, value: int, budget: int) -> int | None:
+        """The value, or the nearest smaller one that the whole simulation says fits."""
+        for _ in range(CLOSE):
+            plan = self._plan(key, value)
+            if plan is not None and predict(plan, self.registry, machine=self.machine).verdict(budget) == "fits":
+                return value
+            value -= max(STEP[key], value // CLOSE // STEP[key] * STEP[key])
+            if value < STEP[key]:
+                return None
+        return None
+
+    def _plan(self, key: str, value: int) -> Plan | None:
+        return resolved(self.request, {**self.choices, key: value}, self.registry)
 
     def _fits(self, key: str, value: int, budget: int) -> bool:
-        plan = resolved(self.request, {**self.choices, key: value}, self.registry)
+        plan = self._plan(key, value)
         if plan is None:
             return False
         needed = outline(plan, self.registry.hooks(plan), self.machine).needed

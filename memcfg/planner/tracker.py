@@ -53,6 +53,9 @@ PRODUCTS_INTO: Final = frozenset(
 )
 """Products that are written in another type than their factors have: not every torch knows them on `meta`."""
 
+FUSED: Final = "aten::_fused_"
+"""Optimizers in one kernel, which write to what they are given and need nothing more; not all are known on `meta`."""
+
 _ENGINE_FRAMES: Final = ("inner", "_fn")
 
 
@@ -64,6 +67,8 @@ class _Grave(weakref.ref):
     """A weak reference to a storage that knows the storage's number and address."""
 
     __slots__ = ("address", "number")
+    address: int
+    number: int
 
 
 class Tracker(TorchDispatchMode):
@@ -153,7 +158,7 @@ class Tracker(TorchDispatchMode):
             answer = self.values.answer(func, args, kwargs)
             if answer is not None:
                 return None, answer
-            out = func(*args, **kwargs)
+            out = _called(func, args, kwargs)
             self.values.follow(func, args, kwargs, out)
             return None, out
         answer = self.values.answer(func, args, kwargs)
@@ -161,17 +166,19 @@ class Tracker(TorchDispatchMode):
             return None, answer
         if func in PRODUCTS_INTO:
             return None, kwargs["out"]
+        if func._schema.name.startswith(FUSED) and not func._schema.returns:
+            return None, None
         try:
             key = (func, _signature(args), _signature(kwargs.items()) if kwargs else None)
             known = self._shapes.get(key)
         except TypeError:
-            return None, func(*args, **kwargs)
+            return None, _called(func, args, kwargs)
         if known is None:
-            out = func(*args, **kwargs)
+            out = _called(func, args, kwargs)
             self._shapes[key] = _written(key, func, args, kwargs, out) or _recipe(func, args, out)
             return key, out
         if known is False:
-            return key, func(*args, **kwargs)
+            return key, _called(func, args, kwargs)
         if isinstance(known, _Written):
             return key, args[0] if known.name is None else kwargs[known.name]
         return key, _made(known)
@@ -202,6 +209,25 @@ class Tracker(TorchDispatchMode):
         if birth.phase == "optimizer" and birth.kind == "optimizer" and self.phase == "optimizer":
             birth.kind = "workspace"
         self.trace.died(grave.number, self.clock.ms)
+
+
+def _called(func: Any, args: Any, kwargs: Any) -> Any:
+    """The operation's result. A number that lies on the host may meet tensors on any device, except that some operators
+    have not heard of it on `meta`: there it is taken along."""
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError:
+        given = list(tensors(args))
+        if not any(t.is_meta for t in given) or not any(_number(t) for t in given):
+            raise
+        moved = [
+            torch.empty((), dtype=a.dtype, device="meta") if isinstance(a, Tensor) and _number(a) else a for a in args
+        ]
+        return func(*moved, **kwargs)
+
+
+def _number(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and not tensor.dim()
 
 
 def _held_by_autograd(func: Any, args: Any) -> bool:
