@@ -38,7 +38,7 @@ STRATEGIES = ("bfd", "bfd_split", "wrapped")
 SHARD = 10_000
 """Documents in a record batch of the source."""
 MANY = 200_000
-"""From so many documents on there is one column, and rows are not compared."""
+"""From so many documents on there is one column, and neither files nor rows are compared."""
 
 
 def main() -> None:
@@ -83,19 +83,25 @@ def measured(count: int, folder: Path, rounds: int) -> list[dict[str, Any]]:
                 lambda s=strategy, e=every: pack_dataset(light, LENGTH, s, map_kwargs=e),
                 rounds,
             )
+        packed: dict[str, datasets.Dataset] = {}
         result |= compared(
             "end_to_end",
-            lambda s=strategy: memcfg_packing.pack(held, LENGTH, s),
-            lambda s=strategy: pack_dataset(held, LENGTH, s, map_kwargs={"load_from_cache_file": False}),
+            lambda s=strategy, p=packed: p.update(memcfg=memcfg_packing.pack(held, LENGTH, s)),
+            lambda s=strategy, p=packed: p.update(
+                trl=pack_dataset(held, LENGTH, s, map_kwargs={"load_from_cache_file": False})
+            ),
             rounds,
         )
-        result |= compared(
-            "files",
-            lambda s=strategy: ours(file, folder, s),
-            lambda s=strategy: theirs(file, folder, s),
-            rounds,
-        )
-        result |= filled(file, folder, strategy) | memory(file, folder, strategy, lengths)
+        result["fill"] = {who: filled(rows) for who, rows in packed.items()}
+        packed.clear()
+        if count < MANY:
+            result |= compared(
+                "files",
+                lambda s=strategy: ours(file, folder, s),
+                lambda s=strategy: theirs(file, folder, s),
+                rounds,
+            )
+        result |= memory(file, folder, strategy, lengths)
         result["equal_rows"] = equal(file, folder, strategy) if count < MANY else None
         print(line(result), flush=True)
         found.append(result)
@@ -171,13 +177,10 @@ def lists(values: pa.Array, lengths: np.ndarray) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
-def filled(file: Path, folder: Path, strategy: str) -> dict[str, Any]:
+def filled(packed: datasets.Dataset) -> float:
     """Share of positions that hold a token."""
-    shares = {}
-    for who, packed in (("memcfg", ours(file, folder, strategy)), ("trl", theirs(file, folder, strategy))):
-        tokens = sum(len(chunk.flatten()) for chunk in packed.data.column("input_ids").chunks)
-        shares[who] = tokens / (len(packed) * LENGTH)
-    return {"fill": shares}
+    tokens = sum(len(chunk.flatten()) for chunk in packed.data.column("input_ids").chunks)
+    return tokens / (len(packed) * LENGTH)
 
 
 def memory(file: Path, folder: Path, strategy: str, lengths: np.ndarray) -> dict[str, Any]:
