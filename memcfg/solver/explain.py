@@ -18,7 +18,7 @@ from memcfg.solver.propagate import contradiction as contradict
 from memcfg.solver.repair import repairs, repairs_of_checks
 from memcfg.solver.retell import given, retell
 from memcfg.solver.rules import Check, Default, Rule
-from memcfg.solver.theory import Tag
+from memcfg.solver.theory import Tag, Tagged
 
 AT_MOST: Final = 3
 """Conflicts that are reported."""
@@ -81,7 +81,11 @@ def minimal_conflicts(problem: Problem, limit: int = AT_MOST) -> list[Conflictin
 
 def _minimal(problem: Problem, core: Conflicting) -> Conflicting:
     """A minimal part of a contradiction, by leaving out one tag after the other in a fixed order."""
-    within = [t for t in problem.clauses if t[1] <= core]
+    return _minimal_of([t for t in problem.clauses if t[1] <= core], problem, core)
+
+
+def _minimal_of(within: list[Tagged], problem: Problem, core: Conflicting) -> Conflicting:
+    """The same, where the clauses with these tags are at hand."""
     for tag in sorted(core, key=lambda t: (_DROP_FIRST[t.kind], t.name)):
         if tag in core:
             left = [t for t in within if t[1] <= core - {tag}]
@@ -94,13 +98,31 @@ def _minimal(problem: Problem, core: Conflicting) -> Conflicting:
 
 def why_excluded(answer: Answer, key: str, value: object) -> list[Rule]:
     """The rules that exclude a value from an answer, given what was decided before that option."""
-    problem = answer.problem
-    program = problem.program
-    before = program.order[: program.order.index(program.variables.index[key])]
-    pins = {var: bit for var, bit in answer.pins().items() if var in before}
-    pretended = replace(problem, choices={**problem.choices, key: value}, pins=pins)
+    problem, program = answer.problem, answer.problem.program
+    at_once = _excluded_at_once(answer, key, value)
+    if at_once is not None:
+        return [program.theory.rules[at_once]]
+    pretended = replace(problem, choices={**problem.choices, key: value})
     pretended = replace(pretended, muted=frozenset(g.rule.id for g in pretended.guards(key)))
-    core = pretended.core()
-    tags = sorted(_minimal(pretended, core)) if core is not None else []
+    before = program.order[: program.order.index(program.variables.index[key])]
+    names = program.variables.names
+    pins: list[Tagged] = [(((var, answer.dom[var]),), frozenset((Tag("decided", names[var]),))) for var in before]
+    core = pretended.core(besides=pins)
+    if core is None:
+        return []
+    stated = [t for t in (*pretended.asserted, *pins) if t[1] <= core]
+    tags = sorted(_minimal_of([*stated, *program.tagged(core)], pretended, core))
     rules = [program.theory.rules[t.name] for t in tags if t.kind in ("rule", "default")]
     return [r for r in rules if not isinstance(r, Default)] or rules
+
+
+def _excluded_at_once(answer: Answer, key: str, value: object) -> str | None:
+    """A rule that by itself excludes the value, given what was decided before; the last by name if there are several."""
+    program = answer.problem.program
+    var = program.variables.index[key]
+    dom = list(program.full)
+    for earlier in program.order[: program.order.index(var)]:
+        dom[earlier] = answer.dom[earlier]
+    dom[var] = program.variables.domains[var].bit(value)
+    violated = (t for t in program.mentioning.get(var, ()) if not any(dom[v] & mask for v, mask in t[0]))
+    return max((tag.name for _, tags in violated for tag in tags), default=None)

@@ -174,10 +174,15 @@ class Problem:
         """The first model. Raises `Unsatisfiable` with the tags of a contradiction, or `Entangled`."""
         return Answer(self, self._search(self.prepare()))
 
-    def core(self, *, defaults: bool = True, spent: Collection[Tag] = ()) -> frozenset[Tag] | None:
-        """Tags of a contradiction, or None where there is a model."""
+    def core(
+        self, *, defaults: bool = True, spent: Collection[Tag] = (), besides: Iterable[Tagged] = ()
+    ) -> frozenset[Tag] | None:  # fmt: skip
+        """Tags of a contradiction, or None where there is a model. `besides`: more clauses."""
+        state = self.prepare(defaults=defaults, spent=spent)
+        for clause, tags in besides:
+            state.add(clause, tags)
         try:
-            self._search(self.prepare(defaults=defaults, spent=spent))
+            self._search(state)
         except Unsatisfiable as error:
             return error.tags  # type: ignore[return-value]
         return None

@@ -7,7 +7,8 @@ each set of facts that are not known yet, because the rules that read those wait
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -141,6 +142,30 @@ class Program:
         for tag in tagged[1]:
             self.places.setdefault(tag, []).append(k)
         return k
+
+    def tagged(self, tags: Collection[Tag]) -> list[Tagged]:
+        """The clauses that have no other tags than these."""
+        found = list(self._by_tag.get(None, ()))
+        for tag in sorted(tags):
+            found += [t for t in self._by_tag.get(tag, ()) if t[1] <= set(tags) and t not in found]
+        return found
+
+    @cached_property
+    def mentioning(self) -> dict[int, list[Tagged]]:
+        """The clauses of hard rules by the variables in them."""
+        found: dict[int, list[Tagged]] = {}
+        for tagged in self.hard:
+            for var, _ in tagged[0]:
+                found.setdefault(var, []).append(tagged)
+        return found
+
+    @cached_property
+    def _by_tag(self) -> dict[Tag | None, list[Tagged]]:
+        by_tag: dict[Tag | None, list[Tagged]] = {}
+        for tagged in (*self.hard, *(t for by in self.support.values() for t in by)):
+            for tag in tagged[1] or (None,):
+                by_tag.setdefault(tag, []).append(tagged)
+        return by_tag
 
     def _check_node(self, rule: Check) -> Node | None:
         """When a check applies; None where only final values can tell."""
