@@ -37,10 +37,13 @@ class Linted:
 
 
 def lint_installed(registry: Registry, exercised: Collection[str] | None = None) -> Linted:
-    """Everything that is wrong with the installed plugins together. `exercised`: rules that some test names."""
+    """Everything that is wrong with the installed plugins together. `exercised`: rules that some test names; of plugins of
+    which it names none, the tests are somebody else's."""
     found = [*_broken(registry), *lint(registry.theory), *unread_options(registry)]
     if exercised is not None:
-        found += [_unexercised(rule) for rule in registry.theory.rules if rule not in exercised]
+        tested = {rule.partition(".")[0] for rule in exercised}
+        rules = [rule for rule in registry.theory.rules if rule.partition(".")[0] in tested]
+        found += [_unexercised(rule) for rule in rules if rule not in exercised]
     reasons = {name: why for p in registry.plugins if p.plugin is not None for name, why in p.plugin.allowed.items()}
     kept = tuple(finding for finding in found if finding.name not in reasons)
     return Linted(kept, tuple((f, reasons[f.name]) for f in found if f.name in reasons))
