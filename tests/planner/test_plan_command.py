@@ -64,11 +64,11 @@ def test_what_is_kept_does_not_vary(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_longest_length_fits_and_a_longer_one_does_not(capsys: pytest.CaptureFixture[str]) -> None:
-    _, data = ladder(capsys, "budget=6gib", "plan.axes=[checkpointing]")
+    _, data = ladder(capsys, "budget=3gib", "plan.axes=[checkpointing]")
     overrides = (data["rungs"] or [data["least"]])[-1]["overrides"]
 
     def fits(*words: str) -> bool:
-        code = main(["predict", "--json", "--quiet", *SHAPE, "budget=6gib", *overrides, *words])
+        code = main(["predict", "--json", "--quiet", *SHAPE, "budget=3gib", *overrides, *words])
         capsys.readouterr()
         return code == 0
 
