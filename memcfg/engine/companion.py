@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memcfg.engine.forward import attach_head
+from memcfg.engine.forward import VIRTUAL, attach_head, causal_model
 from memcfg.errors import MemcfgError
 from memcfg.solver.decision import Decision
 
@@ -60,8 +60,20 @@ def bare(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
         stack.enter_context(torch.no_grad())
         if hasattr(inner, "disable_adapter"):
             stack.enter_context(inner.disable_adapter())
+            stack.enter_context(_without_virtual_tokens(causal_model(inner)))
         inner.eval()
         try:
             yield inner
         finally:
             inner.train(training)
+
+
+@contextmanager
+def _without_virtual_tokens(model: torch.nn.Module) -> Iterator[None]:
+    """An adapter that is off puts no trained tokens before the rows either."""
+    count = getattr(model, VIRTUAL, 0)
+    setattr(model, VIRTUAL, 0)
+    try:
+        yield
+    finally:
+        setattr(model, VIRTUAL, count)

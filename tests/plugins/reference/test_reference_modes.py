@@ -15,6 +15,7 @@ from memcfg_reference.references import AdapterOff, Live, Precomputed, Sync, wei
 
 from memcfg import RunError
 from memcfg.engine.companion import copied
+from memcfg.engine.forward import VIRTUAL, causal_model
 from memcfg.engine.pairs import SCORES, collate
 
 pytestmark = pytest.mark.torch
@@ -121,6 +122,20 @@ def test_the_adapter_switched_off_is_a_copy_without_it(bench: Any) -> None:
     assert float(found) == pytest.approx(float(apart), rel=1e-12)
     bench.same(bench.gradients(model), wanted)
     assert model.training
+
+
+def test_trained_prompts_are_gone_from_the_reference(bench: Any) -> None:
+    rows = bench.batch(collate(bench.rows()))
+    model: Any = peft.get_peft_model(
+        bench.model(0), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    )
+    setattr(causal_model(model), VIRTUAL, 3)
+    goal, plain = objective(bench, model, AdapterOff()), bench.model(0)
+    with torch.no_grad():
+        wanted = goal.score(plain, rows)
+        for reference in (AdapterOff(), Live.of(model, None, None)):
+            assert torch.allclose(reference.scores(model, rows, goal.score), wanted)
+        assert not torch.allclose(goal.score(model, rows), wanted, rtol=1e-3), "the policy has them"
 
 
 def test_a_live_copy_of_an_adapted_model_is_the_model_before_training(bench: Any) -> None:
