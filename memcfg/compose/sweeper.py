@@ -18,6 +18,9 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import OmegaConf
 
+from memcfg.errors import Problem, RequestError, RunError
+from memcfg.files import reason
+
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
     from hydra.core.override_parser.types import Override
@@ -58,8 +61,12 @@ class Grid(Sweeper):  # type: ignore[misc]
         jobs = self.select(folder, self.points(arguments))
         if not jobs:
             return []
-        folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, folder / "multirun.yaml")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(self.config, folder / "multirun.yaml")
+        except OSError as error:
+            text, fix = f"cannot use `{folder}`: {reason(error)}", "choose a folder with room that you may write"
+            raise RunError(Problem(text, key="hydra.sweep.dir", fix=fix)) from error
         return [
             self.launcher.launch([list(overrides) for _, overrides in batch], initial_job_idx=batch[0][0])
             for batch in batches(jobs, self.max_batch_size)
@@ -74,13 +81,16 @@ class Grid(Sweeper):  # type: ignore[misc]
 
 
 def _values(override: Override) -> list[str]:
-    """One override for each value. Raises `HydraException` for a sweep without an end."""
+    """One override for each value. Raises `HydraException` for a sweep without an end, `RequestError` for an empty one."""
     key = override.get_key_element()
     if not override.is_sweep_override():
         return [f"{key}={override.get_value_element_as_str()}"]
     if not override.is_discrete_sweep():
         raise HydraException(f"`{override.input_line}` lists no values: a grid needs them one by one")
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+    values = [f"{key}={value}" for value in override.sweep_string_iterator()]
+    if not values:
+        raise RequestError(Problem(f"the range is empty: `{override.input_line}`", key=key))
+    return values
 
 
 def batches(jobs: Sequence[Numbered], most: int | None) -> Iterator[list[Numbered]]:

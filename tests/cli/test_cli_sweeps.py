@@ -124,6 +124,10 @@ def test_an_unreadable_status_is_none(tmp_path):
         (["packing=none,bfd", "sweep.resume=true"], "error: `sweep.resume`: there is no earlier sweep in"),
         (["run.steps=0,1"], "error: `run.steps`: "),
         (["run.steps=interval(1,2)"], "`run.steps=interval(1,2)` lists no values: a grid needs them one by one"),
+        (
+            ["run.learning_rate=range(1,0)"],
+            "error: `run.learning_rate`: the range is empty: `run.learning_rate=range(1,0)`",
+        ),
         (["run.steps=1,2", "sweep.invalid=perhaps"], "error: `sweep.invalid`: `perhaps` is not one of"),
     ],
 )
@@ -132,6 +136,16 @@ def test_a_sweep_that_cannot_begin_leaves_nothing(memcfg, tmp_path, words, said)
     assert code == 2
     assert said in err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_sweeps_folder_that_cannot_be_used_is_one_error(memcfg, tmp_path):
+    (tmp_path / "file").touch()
+    code, _, err = memcfg("-m", "hydra.sweep.dir=file/x", "packing=none,bfd")
+    assert code == 1
+    assert err.splitlines() == [
+        "error: `hydra.sweep.dir`: cannot use `file/x`: not a directory",
+        "  choose a folder with room that you may write",
+    ]
 
 
 def test_excluded_points_are_grouped_by_their_rules(memcfg):
