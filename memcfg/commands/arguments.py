@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from memcfg.commands import TRAIN
+from memcfg.commands import COMMANDS, TRAIN
 from memcfg.compose.spelling import nearest
 from memcfg.errors import Problem, RequestError
 
@@ -105,10 +105,15 @@ def _flag(word: str, words: deque[str], found: Arguments) -> None:
         raise RequestError(Problem("no such flag", key=word, nearest=nearest(name, known)))
 
 
+def _is_value(word: str, menu: tuple[str, ...]) -> bool:
+    """Whether a word after `--info` is meant for it: a misspelt one too, but neither a command nor an override."""
+    return word in menu or (_COMMAND.match(word) is not None and word not in COMMANDS)
+
+
 def _valued(name: str, value: str | None, words: deque[str], found: Arguments) -> None:
     flag = VALUED[name]
     menu = MENUS.get(flag, ())
-    if value is None and flag == "info" and not (words and words[0] in menu):
+    if value is None and flag == "info" and not (words and _is_value(words[0], menu)):
         value = "all"
     if value is None and not words:
         raise RequestError(Problem("needs a value", key=name))

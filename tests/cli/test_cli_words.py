@@ -47,6 +47,7 @@ def test_the_command_line_is_read(words, command, rest, flags, values):
         (["--config-name=x"], "the primary config is generated"),
         (["-cp", "x"], "the primary config is generated"),
         (["--cfg", "jobb"], "takes one of job, hydra, all, not `jobb`"),
+        (["--info", "nope"], "takes one of all, config, defaults, defaults-tree, plugins, searchpath, not `nope`"),
         (["--cfg"], "needs a value"),
         (["--experimental-rerun", "x"], "write `memcfg run RUN/resolved.yaml`"),
     ],
