@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from memcfg import Problem, RunError
+from memcfg.planner.config import refuse_missing
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -68,8 +69,7 @@ def located(path: str) -> str:
         return str(folder)
     if folder.exists():
         raise RunError(Problem(f"`{path}` is a file; give the folder that the model was saved in", key=KEY))
-    if path.startswith(("/", ".", "~")) or path.count("/") > 1:
-        raise RunError(Problem(f"there is no folder `{path}`", key=KEY))
+    refuse_missing(path)
     return path
 
 

@@ -90,7 +90,7 @@ def test_a_reference_can_be_another_saved_model(tmp_path: Path) -> None:
     saved = f"reference.path={tmp_path / 'first' / 'run' / 'model'}"
     lines, _ = ran(tmp_path / "second", "trainer=dpo", saved, "run.seed=3", path=path)
     assert lines[0]["loss"] != pytest.approx(0.6931, abs=1e-4), "the policy does not begin as its reference"
-    with pytest.raises(RunError, match=r"`reference\.path`: there is no folder"):
+    with pytest.raises(RunError, match=r"`reference\.path`: no such folder"):
         ran(tmp_path / "third", "trainer=dpo", f"reference.path={tmp_path / 'nowhere'}", path=path)
 
 

@@ -1,6 +1,7 @@
 """Saved models: what loads, and the one clear error for each thing that can be wrong with a folder."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from memcfg import Decision, Plan, RunError
+from memcfg.planner.config import fetch
 
 pytestmark = pytest.mark.torch
 
@@ -123,10 +125,13 @@ def test_a_folder_without_a_tokenizer_is_refused(folder):
         memcfg_load_tokenizer(plan(folder))
 
 
-@pytest.mark.parametrize("path", ["/no/such/folder", "./no/such", "~/no-such", "a/b/c"])
+@pytest.mark.parametrize("path", ["/no/such/folder", "./no/such", "~/no-such", "a/b/c", "a\\b"])
 def test_a_folder_that_is_not_there_is_not_taken_for_a_hub_id(path):
-    with pytest.raises(RunError, match=f"there is no folder `{path}`"):
+    said = re.escape(f"`model.path`: no such folder `{path}`")
+    with pytest.raises(RunError, match=said):
         memcfg_load_model(plan(path), "cpu")
+    with pytest.raises(RunError, match=said):
+        fetch({"model.path": path})
 
 
 def test_a_file_is_not_a_folder(folder):
