@@ -10,6 +10,7 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from memcfg.errors import RunError
 from memcfg.report.words import WIDTH
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Terminal:
 
     def say(self, *things: Any) -> None:
         """Print talk: what is going on, not what was asked for."""
-        if not self.quiet:
+        if not self.quiet and sys.stderr is not None:
             self._print("err", sys.stderr, things)
 
     def fail(self, text: str) -> None:
@@ -54,9 +55,24 @@ class Terminal:
         return console
 
     def _print(self, console: str, stream: Any, things: tuple[Any, ...]) -> None:
-        for thing in things:
-            print(thing if isinstance(thing, str) else _rendered(getattr(self, console), thing), file=stream)
-        stream.flush()
+        """Raises `RunError` where the text cannot be written; that its reader went away is told as it is."""
+        if stream is None:
+            raise RunError("cannot write the output: it is closed")
+        try:
+            for thing in things:
+                print(thing if isinstance(thing, str) else _rendered(getattr(self, console), thing), file=stream)
+            stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _discard(stream)
+            raise RunError(f"cannot write the output: {error.strerror or error}") from error
+
+
+def _discard(stream: Any) -> None:
+    """Point a stream at nothing, so that the interpreter's last flush does not complain."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), stream.fileno())
 
 
 def _rendered(console: Console, thing: Any) -> str:

@@ -4,6 +4,7 @@ import json
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,15 @@ def test_results_go_to_stdout_and_errors_to_stderr(program, tmp_path):
         "error: `run.max_length`: no such option (command line): `max_length` belongs to\n  `truncation`\n"
         "  did you mean `truncation.max_length`?\n"
     )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(("to", "said"), [("> /dev/full", "No space left on device"), (">&-", "it is closed")])
+@pytest.mark.parametrize("words", ["resolve", "resolve --json", "--help"])
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path, words, to, said):
+    line = f'"{sys.executable}" -m memcfg {words} {to}'
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"error: cannot write the output: {said}\n")
 
 
 def test_hydras_own_modes(program, tmp_path):
