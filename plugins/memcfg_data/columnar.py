@@ -41,6 +41,7 @@ class Reader:
     schema: pa.Schema | None = None
     rows: int = 0
     filled: int = 0
+    held: set[str] = field(default_factory=set)
     skipped: int = 0
     first_fault: Problem | None = None
 
@@ -90,8 +91,8 @@ class Reader:
             first = "" if self.first_fault is None else f"; the first: {self.first_fault.text}"
             raise DataError(Problem(f"none of its rows can be used{first}", str(self.path)))
         if not self.filled:
-            names = " or ".join(f"`{name}`" for name in self.columns if name in forms.MAIN)
-            raise DataError(Problem(f"all {self.rows} rows are empty: no row has any {names}", str(self.path)))
+            main = [name for name in self.columns if name in forms.MAIN]
+            raise DataError(Problem(forms.nothing_held(self.rows, main, self.held), str(self.path)))
 
     def _schema(self) -> pa.Schema:
         if self.schema is not None:
@@ -139,8 +140,9 @@ class Reader:
             batch = batch.filter(keep)
         arrays = [self._column(batch, name, kind) for name, kind in self.columns.items()]
         made = pa.RecordBatch.from_arrays(arrays, schema=table.schema(self.columns))
-        full = [_filled(made.column(name), kind) for name, kind in self.columns.items() if name in forms.MAIN]
-        self.filled += int(np.logical_and.reduce(full).sum())
+        full = {n: _filled(made.column(n), kind) for n, kind in self.columns.items() if n in forms.MAIN}
+        self.held.update(name for name, rows in full.items() if rows.any())
+        self.filled += int(np.logical_and.reduce(list(full.values())).sum())
         return made
 
     def _usable(self, batch: pa.RecordBatch) -> pa.Array | None:

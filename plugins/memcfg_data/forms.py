@@ -7,7 +7,7 @@ as JSON, value by value: an Arrow struct would give every object the keys of all
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 FORMS = (
@@ -101,6 +101,17 @@ def turn_fault(turns: Sequence[Any]) -> str | None:
 def filled(value: Any) -> bool:
     """Whether there is anything in a value."""
     return bool(value.strip()) if isinstance(value, str) else value not in (None, [], {})
+
+
+def nothing_held(rows: int, main: Sequence[str], held: Collection[str]) -> str:
+    """What is said of a file no row of which holds something in each of the columns `main`; some row does in `held`."""
+    who = "the only row is" if rows == 1 else f"all {rows} rows are"
+    bare = [name for name in main if name not in held]
+    if not bare:
+        return f"{who} empty: no row holds {listed(main)} together"
+    if len(bare) < len(main):
+        return f"{who} empty: every {' and every '.join(f'`{name}`' for name in bare)} is empty"
+    return f"{who} empty: no row has any {' or '.join(f'`{name}`' for name in main)}"
 
 
 def described(value: Any) -> str:

@@ -31,8 +31,8 @@ BATCH = 10_000
 class Reader:
     """Reads one file. `columns`: what to read, found by `find_columns` where not given; `only`: no other columns than
     these are looked at. With `skip` bad lines are counted in `skipped` and left out. `rows`: how many were read, `filled`:
-    how many of them are not empty. `nulls`: for each column the lines that have null there. `first_fault`: the first bad
-    line's."""
+    how many of them are not empty. `held`: columns that were not empty before the first such row. `nulls`: for each column
+    the lines that have null there. `first_fault`: the first bad line's."""
 
     path: Path
     columns: Columns = field(default_factory=dict)
@@ -40,6 +40,7 @@ class Reader:
     skip: bool = False
     rows: int = 0
     filled: int = 0
+    held: set[str] = field(default_factory=set)
     skipped: int = 0
     nulls: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     first_fault: Problem | None = None
@@ -111,8 +112,7 @@ class Reader:
         if self.skipped == self.rows:
             raise self._nothing_read()
         if not self.filled:
-            names = " or ".join(f"`{name}`" for name in self._main())
-            raise DataError(Problem(f"all {self.rows} rows are empty: no row has any {names}", str(self.path)))
+            raise DataError(Problem(forms.nothing_held(self.rows, self._main(), self.held), str(self.path)))
 
     def _row(self, number: int, line: bytes, whole_text: bool) -> dict[str, Any] | None:
         self.rows += 1
@@ -128,7 +128,11 @@ class Reader:
         if row is None:
             self.skipped += self.skip
         else:
-            self.filled += all(forms.filled(row[name]) for name in self._main())
+            main = self._main()
+            full = [name for name in main if forms.filled(row[name])]
+            self.filled += len(full) == len(main)
+            if not self.filled:
+                self.held.update(full)
         return row
 
     def _object(self, number: int, line: bytes) -> dict[str, Any]:

@@ -91,7 +91,12 @@ FAULTS: list[tuple[Any, str]] = [
     ([{"text": None}, {"text": None}], r"`text` is null in every row"),
     ([{"text": "a"}, {"text": None}, {"text": None}], r"`text` is null in 2 of 3 rows, first on line 2"),
     ([{"text": ""}, {"text": " \n"}], r"all 2 rows are empty: no row has any `text`"),
-    ([{"prompt": "a", "completion": ""}], r"all 1 rows are empty"),
+    ([{"prompt": "a", "completion": ""}], r"the only row is empty: every `completion` is empty"),
+    ([{"prompt": "a", "completion": ""}] * 2, r"all 2 rows are empty: every `completion` is empty"),
+    (
+        [{"prompt": "a", "completion": ""}, {"prompt": "", "completion": "b"}],
+        r"all 2 rows are empty: no row holds `prompt`, `completion` together",
+    ),
     ([3], r"line 1 is a number, not an object"),
     ([[{"text": "a"}]], r"line 1 is a list, not an object; a JSON array must be rewritten"),
     ('{"text": "a"}\n\n{"text": "b"\n', r"line 3 is not JSON: expecting ',' delimiter at column"),

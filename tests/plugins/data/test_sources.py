@@ -77,6 +77,7 @@ FAULTS: list[tuple[Any, str]] = [
     ({"text": pa.nulls(2)}, r"`text` is null in every row"),
     ({"text": ["a", None]}, r"`text` is null in row 2"),
     ({"text": ["", " "]}, r"all 2 rows are empty: no row has any `text`"),
+    ({"prompt": ["a", "b"], "completion": ["", " "]}, r"all 2 rows are empty: every `completion` is empty"),
     ({"text": pa.array([], pa.string())}, r"holds no rows"),
     ({"body": ["a"]}, r"has neither `text`, nor `messages`"),
     ({"messages": [["a"]]}, r"`messages` holds list<.*string>, not a list of messages"),
