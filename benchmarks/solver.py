@@ -332,8 +332,7 @@ def installed(number: int) -> dict[str, Any]:
 
 AXES = (
     "trainer.name", "packing.strategy", "padding_free.enabled", "attention.implementation", "loss.type", "loss.kernel",
-    "checkpointing.mode", "offload.activations", "peft.method", "quantization.mode", "liger.enabled", "optimizer.name",
-    "mlp.mode", "distributed.strategy", "batching.mode", "reference.mode",
+    "checkpointing.mode", "offload.activations", "mlp.mode", "quantization.mode", "liger.enabled", "peft.method",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from memcfg import UNSET, Bool, Check, Enum, Forbid, Ignored, RenameValue, RequestError, RuleError, Setting
+from memcfg import UNSET, Bool, Check, Enum, Forbid, Force, Ignored, RenameValue, RequestError, RuleError, Setting
 from memcfg.solver import Choice, Request, Resolution, Theory
 from memcfg.solver.grid import valid_points
 
@@ -68,3 +68,16 @@ def test_a_grid_agrees_with_resolving_each_point(data, random_bases, outcome):
         if isinstance(found, Resolution):
             expected.append(point)
     assert list(valid_points(theory, base.request, axes)) == expected
+
+
+def test_points_at_which_everything_is_settled_are_told_apart():
+    """Behind both shapes nothing is left to decide, and the lid is another."""
+    rules = [
+        Force(lid, True, when=shape == "round", id="p.round", because="it rolls"),
+        Force(lid, False, when=shape == "square", id="p.square", because="it stands"),
+    ]
+    axes = {"row.shape": ["round", "square"], "row.lid": [True, False]}
+    assert list(valid_points(Theory.build([shape, lid], rules), Request(), axes)) == [
+        {"row.shape": "round", "row.lid": True},
+        {"row.shape": "square", "row.lid": False},
+    ]
