@@ -33,6 +33,7 @@ Select = Callable[[Path, list[Overrides]], list[Numbered]]
 """From the sweep's folder and all points of the grid to the jobs that are to be run, with their numbers."""
 
 BASIC: Final = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+IN_PLACE: Final = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
 
 def everything(folder: Path, points: list[Overrides]) -> list[Numbered]:
@@ -73,10 +74,15 @@ class Grid(Sweeper):  # type: ignore[misc]
         ]
 
     def points(self, arguments: list[str]) -> list[Overrides]:
-        """Every point of the grid, the last name turning fastest."""
+        """Every point of the grid, the last name turning fastest. Raises `RequestError` where nothing is swept, unless a
+        launcher takes the one run elsewhere."""
         assert self.hydra_context is not None
+        assert self.config is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         parsed = parser.parse_overrides([*(f"{key}={value}" for key, value in self.params.items()), *arguments])
+        if self.config.hydra.launcher._target_ == IN_PLACE and not any(said.is_sweep_override() for said in parsed):
+            fix = "list values, as in `run.seed=1,2`, or leave `-m` out for a single run"
+            raise RequestError(Problem("nothing to sweep: no option lists several values", key="-m", fix=fix))
         return list(product(*{override.get_key_element(): _values(override) for override in parsed}.values()))
 
 

@@ -123,6 +123,8 @@ def test_an_unreadable_status_is_none(tmp_path):
         ),
         (["packing=none,bfd", "sweep.resume=true"], "error: `sweep.resume`: there is no earlier sweep in"),
         (["run.steps=0,1"], "error: `run.steps`: "),
+        ([], "error: `-m`: nothing to sweep: no option lists several values\n  list values, as in"),
+        (["run.seed=1"], "error: `-m`: nothing to sweep"),
         (["run.steps=interval(1,2)"], "`run.steps=interval(1,2)` lists no values: a grid needs them one by one"),
         (
             ["run.learning_rate=range(1,0)"],
