@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from memcfg.batch import Head
 
 _PATCHED = "_memcfg_liger"
+LAUNCH = "triton.runtime.jit:JITFunction.run"
+ALL_TARGETS = "torch.fx.experimental._config:meta_nonzero_assume_all_nonzero"
+"""Liger looks for targets among those that it was given, all of which are."""
 
 
 @hookimpl(consumes=("quantized", "adapter"), produces="layers")
@@ -44,6 +47,12 @@ def memcfg_head(plan: Plan, model: torch.nn.Module) -> Head:
     transform = transform_of(model)
     prove(model, transform)
     return LigerHead(transform, scaled=plan.get("loss.type") == "dft")
+
+
+@hookimpl
+def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
+    """Kernels that are not launched. What Liger allocates around them is allocated by torch, as it would be."""
+    return {**stands_in, LAUNCH: lambda *arguments, **keywords: None, ALL_TARGETS: True}
 
 
 @hookimpl

@@ -7,6 +7,7 @@ would reach every model of the process, so it is undone at once and holds only w
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from liger_kernel.transformers import monkey_patch
 
 from memcfg import Problem, RunError
 from memcfg.engine.forward import causal_model
+
+# Of the backends of a kernel Liger needs one; it warns of each that cannot be imported.
+logging.getLogger("liger_kernel.backends.registry").setLevel(logging.ERROR)
 
 WITHOUT = "liger.layers=false  # Liger's loss only"
 
