@@ -1,14 +1,16 @@
 """The program `memcfg`, also `python -m memcfg`.
 
 Exit codes: 0 done, 1 the run could not go on, 2 the request could not be resolved, 130 interrupted, 141 the reader of
-the output went away. Errors that memcfg explains are printed without a traceback; `MEMCFG_DEBUG=1` shows it.
+the output went away, 143 terminated (SIGTERM is handled as an interrupt is: what was measured so far is kept). Errors that memcfg explains are printed without a traceback; `MEMCFG_DEBUG=1` shows it.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from typing import Final
@@ -21,12 +23,18 @@ from memcfg.report.console import Terminal
 
 INTERRUPTED: Final = 130
 NO_READER: Final = 141
+TERMINATED: Final = 143
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived. Whoever tidies up after an interrupt does so after this too."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     terminal = Terminal()
+    _heed_sigterm()
     try:
         code = _run(words, terminal)
         sys.stdout.flush()
@@ -37,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         terminal.fail(error_text(error))
         return error.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         _debug()
-        terminal.fail("interrupted")
-        return INTERRUPTED
+        terminal.fail("terminated" if isinstance(stop, Terminated) else "interrupted")
+        return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
     except BrokenPipeError:
         _close_stdout()
         return NO_READER
@@ -131,6 +139,16 @@ def _help(arguments: Arguments, terminal: Terminal) -> int:
 
     terminal.show(page(load(strict=False), arguments.config_dir))
     return 0
+
+
+def _heed_sigterm() -> None:
+    """Turn SIGTERM into an exception. Only the main thread may; elsewhere it is left as it is."""
+
+    def stop(number: int, frame: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
 
 
 def _debug() -> None:

@@ -37,7 +37,8 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     registry = installed()
     request = compose(arguments.rest, registry=registry, config_dir=arguments.config_dir)
     plan = planned(request, registry, terminal)
-    terminal.show(*show_plan(plan))
+    if not terminal.quiet:
+        terminal.show(*show_plan(plan))
     execute(plan, registry, terminal)
     return 0
 

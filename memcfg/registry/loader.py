@@ -78,9 +78,9 @@ def _installed() -> tuple[Candidate, ...]:
 
 
 def _described(entry: EntryPoint) -> Installed:
-    if entry.dist is None:
-        return Installed(entry.name, "unknown", "", entry.value)
-    return Installed(entry.name, _normal(entry.dist.name), entry.dist.version, entry.value)
+    # a half-removed distribution has entry points and no metadata: its name and version are then None
+    name, version = (None, None) if entry.dist is None else (entry.dist.name, entry.dist.version)
+    return Installed(entry.name, _normal(name or "unknown"), version or "", entry.value)
 
 
 def _attribute(entry: EntryPoint) -> object:

@@ -108,6 +108,8 @@ def _ranged(option: Option, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     unit = f" ({option.unit})" if option.unit else ""
+    if not math.isfinite(value):
+        raise Refused(option, f"`{_shown(option, value)}` is not a finite number")
     if option.minimum is not None and not value >= option.minimum:
         raise Refused(option, f"`{_shown(option, value)}` is too small: at least {show(option.minimum)}{unit}")
     if option.maximum is not None and not value <= option.maximum:

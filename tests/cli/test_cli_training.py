@@ -56,7 +56,10 @@ def test_a_run_without_data_leaves_nothing(tmp_path, program):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_interrupted_run_ends_with_one_line(bench):
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_an_interrupted_run_ends_with_one_line(bench, number, code, word):
     process = subprocess.Popen(
         [sys.executable, "-m", "memcfg", *SMALL, "data.path=rows.jsonl", "run.steps=100000", "run.dir=cut"],
         cwd=bench, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -66,9 +69,9 @@ def test_an_interrupted_run_ends_with_one_line(bench):
     for line in process.stderr:
         if line.startswith("step 3/"):
             break
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     rest = process.stderr.read()
-    assert process.wait(timeout=60) == 130
-    assert rest.splitlines()[-1] == "interrupted"
+    assert process.wait(timeout=60) == code
+    assert rest.splitlines()[-1] == word
     assert "Traceback" not in rest
     assert losses(bench / "cut")

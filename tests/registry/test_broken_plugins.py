@@ -256,6 +256,17 @@ def test_the_command_line_goes_on_with_a_broken_plugin(three):
     assert three.cli("resolve", "good_2.on=true").returncode == 0
 
 
+def test_a_half_removed_distribution_is_no_obstacle(three):
+    """An interrupted uninstall leaves entry points without metadata: no name, no version."""
+    info = three.folder / "gone-1.0.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text("[memcfg]\ngone = gone:plugin\n")
+    listing = three.cli("plugins")
+    assert listing.returncode == 0
+    assert "broken: `gone` (unknown" in listing.stdout
+    assert "good_2" in listing.stdout
+
+
 def test_the_command_line_stops_where_the_broken_plugin_is_asked_for(three):
     asked = three.cli("resolve", "bad.level=1")
     assert asked.returncode == 2
