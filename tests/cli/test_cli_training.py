@@ -61,7 +61,7 @@ def test_a_run_without_data_leaves_nothing(tmp_path, program):
 )
 def test_an_interrupted_run_ends_with_one_line(bench, number, code, word):
     process = subprocess.Popen(
-        [sys.executable, "-m", "memcfg", *SMALL, "data.path=rows.jsonl", "run.steps=100000", "run.dir=cut"],
+        [sys.executable, "-m", "memcfg", *SMALL, "data.path=rows.jsonl", "run.steps=100000", f"run.dir={word}"],
         cwd=bench, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
     )  # fmt: skip
@@ -74,4 +74,4 @@ def test_an_interrupted_run_ends_with_one_line(bench, number, code, word):
     assert process.wait(timeout=60) == code
     assert rest.splitlines()[-1] == word
     assert "Traceback" not in rest
-    assert losses(bench / "cut")
+    assert losses(bench / word)
