@@ -17,7 +17,7 @@ from memcfg.solver.problem import Answer, Problem
 from memcfg.solver.propagate import contradiction as contradict
 from memcfg.solver.repair import repairs, repairs_of_checks
 from memcfg.solver.retell import given, retell
-from memcfg.solver.rules import Check, Default, Rule
+from memcfg.solver.rules import Check
 from memcfg.solver.theory import Tag, Tagged
 
 AT_MOST: Final = 3
@@ -81,48 +81,17 @@ def minimal_conflicts(problem: Problem, limit: int = AT_MOST) -> list[Conflictin
 
 def _minimal(problem: Problem, core: Conflicting) -> Conflicting:
     """A minimal part of a contradiction, by leaving out one tag after the other in a fixed order."""
-    return _minimal_of([t for t in problem.clauses if t[1] <= core], problem, core)
+    return minimal_of([t for t in problem.clauses if t[1] <= core], problem, core)
 
 
-def _minimal_of(within: list[Tagged], problem: Problem, core: Conflicting) -> Conflicting:
+def minimal_of(within: list[Tagged], problem: Problem, core: Conflicting) -> Conflicting:
     """The same, where the clauses with these tags are at hand."""
     for tag in sorted(core, key=lambda t: (_DROP_FIRST[t.kind], t.name)):
         if tag in core:
-            left = [t for t in within if t[1] <= core - {tag}]
+            rest = core - {tag}
+            left = [t for t in within if t[1] <= rest]
             smaller = contradict(left, problem.full, problem.budget)
             if smaller is not None:
                 core = smaller  # type: ignore[assignment]
                 within = [t for t in left if t[1] <= core]
     return core
-
-
-def why_excluded(answer: Answer, key: str, value: object) -> list[Rule]:
-    """The rules that exclude a value from an answer, given what was decided before that option."""
-    problem, program = answer.problem, answer.problem.program
-    at_once = _excluded_at_once(answer, key, value)
-    if at_once is not None:
-        return [program.theory.rules[at_once]]
-    pretended = replace(problem, choices={**problem.choices, key: value})
-    pretended = replace(pretended, muted=frozenset(g.rule.id for g in pretended.guards(key)))
-    before = program.order[: program.order.index(program.variables.index[key])]
-    names = program.variables.names
-    pins: list[Tagged] = [(((var, answer.dom[var]),), frozenset((Tag("decided", names[var]),))) for var in before]
-    core = pretended.core(besides=pins)
-    if core is None:
-        return []
-    stated = [t for t in (*pretended.asserted, *pins) if t[1] <= core]
-    tags = sorted(_minimal_of([*stated, *program.tagged(core)], pretended, core))
-    rules = [program.theory.rules[t.name] for t in tags if t.kind in ("rule", "default")]
-    return [r for r in rules if not isinstance(r, Default)] or rules
-
-
-def _excluded_at_once(answer: Answer, key: str, value: object) -> str | None:
-    """A rule that by itself excludes the value, given what was decided before; the last by name if there are several."""
-    program = answer.problem.program
-    var = program.variables.index[key]
-    dom = list(program.full)
-    for earlier in program.order[: program.order.index(var)]:
-        dom[earlier] = answer.dom[earlier]
-    dom[var] = program.variables.domains[var].bit(value)
-    violated = (t for t in program.mentioning.get(var, ()) if not any(dom[v] & mask for v, mask in t[0]))
-    return max((tag.name for _, tags in violated for tag in tags), default=None)

@@ -80,10 +80,11 @@ class Problem:
     @cached_property
     def clauses(self) -> list[Tagged]:
         """Every clause of the question, in canonical order: what explanations work on."""
-        support = (self._pinned(var, tagged) for var, tagged in self.program.support.items() if self._supports(var))
+        support = (self._pinned(var, tagged) for var, tagged in self.program.support.items() if self.supports(var))
         return [*self.asserted, *(t for by in support for t in by), *self.program.hard]
 
-    def _supports(self, var: int) -> bool:
+    def supports(self, var: int) -> bool:
+        """Whether only defaults and forces give this option its value."""
         key = self.program.variables.names[var]
         return key not in self.choices and key not in self.free and key not in self.decided
 
@@ -99,7 +100,7 @@ class Problem:
         state = self.program.prepared.copy()
         state.widen(self.full[len(self.program.full) :])
         for var, places in self.program.support_places.items():
-            if not defaults or not self._supports(var):
+            if not defaults or not self.supports(var):
                 for k in places:
                     state.drop(k)
             elif var in self.pins:

@@ -46,7 +46,8 @@ from memcfg.errors import ConflictError, Note, RequestError, RuleError
 from memcfg.solver.asked import SUPPOSED, Asked, normalise
 from memcfg.solver.check import failed
 from memcfg.solver.decision import Decision, Pending
-from memcfg.solver.explain import contradiction, failed_checks, unread, why_excluded
+from memcfg.solver.excluded import why_excluded
+from memcfg.solver.explain import contradiction, failed_checks, unread
 from memcfg.solver.expr import UNSET, Option, holds, same, show
 from memcfg.solver.facts import fact_reads
 from memcfg.solver.lower import truth

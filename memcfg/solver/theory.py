@@ -160,6 +160,16 @@ class Program:
         return found
 
     @cached_property
+    def supporting(self) -> dict[int, list[tuple[int, Tagged]]]:
+        """The support clauses by the variables in them, each with the one that it supports."""
+        found: dict[int, list[tuple[int, Tagged]]] = {}
+        for supported, by in self.support.items():
+            for tagged in by:
+                for var, _ in tagged[0]:
+                    found.setdefault(var, []).append((supported, tagged))
+        return found
+
+    @cached_property
     def _by_tag(self) -> dict[Tag | None, list[Tagged]]:
         by_tag: dict[Tag | None, list[Tagged]] = {}
         for tagged in (*self.hard, *(t for by in self.support.values() for t in by)):

@@ -13,8 +13,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from memcfg import UNSET, ConflictError, Default, Fallback, Force, Ignored, RuleError
+from memcfg import UNSET, ConflictError, Default, Fallback, Force, Ignored, Require, RuleError
 from memcfg.solver import Choice, Request, Resolution, Theory, resolve
+from memcfg.solver.asked import normalise
+from memcfg.solver.excluded import why_excluded
 from memcfg.solver.explain import minimal_conflicts
 from memcfg.solver.expr import holds, same, show
 from memcfg.solver.problem import Problem
@@ -243,3 +245,32 @@ for av, bv, cv, dv in itertools.product((None, "x", "y", "z"), (None, "x", "y"),
         said.append([str(error), error.repairs])
 print(json.dumps(said))
 """
+
+
+@SOME
+@given(data=st.data())
+def test_every_default_that_gave_way_has_its_reason(data, random_bases, outcome):
+    base = data.draw(random_bases())
+    theory = build(base)
+    assume(theory is not None)
+    found = outcome(theory, base.request)
+    assume(isinstance(found, Resolution))
+    for key, decision in found.decisions.items():
+        if decision.kind != "yielded":
+            continue
+        first = theory.rules[decision.rule].values[0]
+        kept = normalise(theory, base.request)
+        answer = Problem(theory.program(kept.pending), kept.values, kept.facts).solve()
+        rules = why_excluded(answer, key, first)
+        assert rules, (key, decision)
+        fewer = [r for r in theory.rules.values() if not isinstance(r, (Force, Require, Fallback)) or r in rules]
+        alone = Theory.build(theory.options.values(), fewer)
+        before = alone.order[: alone.order.index(key)] if key in alone.order else []
+        pinned = {k: found.decisions[k].value for k in before if found.decisions[k].value is not UNSET}
+        assume(set(alone.order) == set(theory.order) and alone.order == theory.order)
+        assume(not any(isinstance(r, Default) for r in rules))
+        facts = {k: v for k, v in pinned.items() if theory.options[k].role == "fact"}
+        chosen = {k: v for k, v in pinned.items() if k not in facts} | {key: first}
+        held = frozenset(r.id for r in rules)
+        problem = Problem(alone.program(), chosen, facts, muted=held)
+        assert problem.core() is not None, (key, decision, rules)
