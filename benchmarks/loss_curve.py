@@ -19,7 +19,7 @@ from loss_peers import Peer, available, ours
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
-VOCABULARY, LENGTH, ROWS, WIDTH = (32_768, 512, 8, 512) if GPU else (4_096, 64, 4, 128)
+VOCABULARY, LENGTH, ROWS, WIDTH = (32_768, 512, 8, 512) if GPU else (2_048, 32, 4, 64)
 STEPS, CHUNKS = 200, 8
 
 
@@ -41,7 +41,7 @@ def model() -> torch.nn.Module:
 
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=3 * WIDTH, num_hidden_layers=4, num_attention_heads=8,
+        vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=3 * WIDTH, num_hidden_layers=4 if GPU else 2, num_attention_heads=8,
         num_key_value_heads=4, head_dim=WIDTH // 8, tie_word_embeddings=False,
     )  # fmt: skip
     return Qwen3ForCausalLM(config).to(DEVICE, torch.bfloat16)
@@ -65,7 +65,9 @@ def curve(peer: Peer, ids: torch.Tensor) -> list[float]:
 
 def curves() -> dict[str, Any]:
     ids = tokens()
-    names = ("full logits", "TRL fused head", "Liger", "Liger, float32 sums")
+    names = (
+        ("full logits", "TRL fused head", "Liger", "Liger, float32 sums") if GPU else ("full logits", "torch linear")
+    )
     peers = [p for p in available() if p.name in names]
     room = ROWS * LENGTH * VOCABULARY // CHUNKS
     peers += [
