@@ -181,7 +181,11 @@ def encode(
 def _marked(tokenizer: PreTrainedTokenizerBase, text: str, turns: Turns, beside: Beside) -> Encoded:
     """A conversation whose template marks what the assistant wrote."""
     found: Any = tokenizer.apply_chat_template(
-        [dict(turn) for turn in turns], tools=beside.tools, return_dict=True, return_assistant_tokens_mask=True, **(beside.options or {})
+        [dict(turn) for turn in turns],
+        tools=beside.tools,
+        return_dict=True,
+        return_assistant_tokens_mask=True,
+        **(beside.options or {}),
     )
     return Encoded(list(found["input_ids"]), [bool(m) for m in found["assistant_masks"]])
 

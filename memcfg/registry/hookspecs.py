@@ -139,7 +139,8 @@ def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTok
 
 @chain("stands_in")
 def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
-    """Stand-ins for what leaves torch's dispatcher, by name, for the memory simulator."""
+    """Stand-ins for what leaves torch's dispatcher, for the memory simulator: `package.module:attribute` -> what takes its
+    place, and `rows` -> a function from the lengths of each row's documents to rows as the trainer's collator takes them."""
 
 
 @chain("found")

@@ -100,7 +100,9 @@ class PreferencePairs:
         logps, certain = model(**batch.inputs, **self._attention.inputs(batch), head_call=call)
         whole = documents.summed(batch, logps)
         scores = (
-            whole if self.ld_alpha is None else documents.summed(batch, logps * self._weights(batch, self.ld_alpha).to(logps))
+            whole
+            if self.ld_alpha is None
+            else documents.summed(batch, logps * self._weights(batch, self.ld_alpha).to(logps))
         )
         if certain is None:
             return Seen(scores, whole)

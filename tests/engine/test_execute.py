@@ -147,7 +147,11 @@ def test_data_is_prepared_before_the_model_is_loaded(bench: Any, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("train_rows", "text"),
-    [("none", "no training rows"), ("empty", "no training row is left of 0"), ("stream", "evaluation rows must all be there")],
+    [
+        ("none", "no training rows"),
+        ("empty", "no training row is left of 0"),
+        ("stream", "evaluation rows must all be there"),
+    ],
 )
 def test_unusable_data_is_found_before_the_model_is_loaded(
     bench: Any, tmp_path: Path, train_rows: str, text: str

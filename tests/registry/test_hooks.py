@@ -62,7 +62,10 @@ def test_an_exclusive_hook_may_give_none(made):
         return None
 
     chosen = plan({"data.source": "stdlib"}, {"data.source": "data"})
-    assert Hooks(chosen, [made("data", memcfg_load_dataset=memcfg_load_dataset)]).load_dataset(split="eval", ledger=None) is None
+    assert (
+        Hooks(chosen, [made("data", memcfg_load_dataset=memcfg_load_dataset)]).load_dataset(split="eval", ledger=None)
+        is None
+    )
 
 
 @pytest.mark.parametrize(

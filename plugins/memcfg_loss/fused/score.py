@@ -88,7 +88,9 @@ def statistics(rows: Rows, layer: Layer, score: Score, *extra: torch.Tensor) -> 
     for part in chunks.parts(len(rows)):
         raw = layer.raw_(buffer[: part.stop - part.start], *rows.of(part, layer.weight.dtype))
         more: list[torch.Tensor | None] = [wanted[part] for wanted in extra]
-        score.rows.row_statistics_(raw, rows.ids[part], logp[part], logsum[part], *(more or [None, None]), *score.factors)
+        score.rows.row_statistics_(
+            raw, rows.ids[part], logp[part], logsum[part], *(more or [None, None]), *score.factors
+        )
     return logp, logsum
 
 
