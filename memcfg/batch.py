@@ -16,7 +16,7 @@ Shapes: B rows, L positions in a row, N supervised targets, H hidden, V vocabula
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -72,11 +72,15 @@ class Batch:
     def to(self, device: Any) -> Batch:
         """The batch on a device; the copy does not block."""
         move = lambda x: x.to(device, non_blocking=True) if hasattr(x, "to") else x  # noqa: E731
-        return Batch(
-            *(move(t) for t in (self.input_ids, self.labels, self.position_ids, self.document_ids)),
-            layout=self.layout, lengths=self.lengths, fields={k: move(v) for k, v in self.fields.items()},
+        return replace(
+            self,
+            input_ids=move(self.input_ids),
+            labels=move(self.labels),
+            position_ids=move(self.position_ids),
+            document_ids=move(self.document_ids),
+            fields={k: move(v) for k, v in self.fields.items()},
             aside=None if self.aside is None else self.aside.to(device),
-        )  # fmt: skip
+        )
 
 
 class Layout(Protocol):
