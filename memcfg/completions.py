@@ -25,13 +25,14 @@ import numpy as np
 
 from memcfg import conversations, rows
 from memcfg.batch import IGNORE
-from memcfg.conversations import Beside, seam, text_ids
+from memcfg.conversations import Beside, seam, text_ids, use_template
 from memcfg.errors import DataError, Problem
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from memcfg.engine.ledger import Ledger
+    from memcfg.plan import Plan
 
 VERSION = 1
 """Part of the cache's fingerprint: raise it whenever the tokens change."""
@@ -101,6 +102,20 @@ def prepare(
         dataset, made, features=datasets.Features({**FEATURES, **kinds, **marks}), desc="tokenising",
         depends_on=["memcfg.completions", VERSION, conversations.state(tokenizer), form, bounds], workers=workers,
     )  # fmt: skip
+
+
+def prepared_rows(
+    plan: Plan, dataset: Any, tokenizer: Any, ledger: Any, split: str, *, columns: Any, form: Any, trainer: str
+) -> Any:
+    """Rows of a trainer of completions, as the plan's template, length and truncation make them; what is lost is in the
+    ledger. Raises `DataError` for columns that are not `columns`."""
+    require_columns(dataset, columns, trainer)
+    use_template(tokenizer, plan.get("data.chat_template"))
+    limit = plan.get("truncation.max_length")
+    bounds = Bounds(limit, plan.get("truncation.mode", "keep_start"))
+    prepared = prepare(dataset, tokenizer, form, bounds, workers=plan.get("data.num_proc"))
+    fix = f"raise `truncation.max_length` (now {limit}), or try `truncation.mode=keep_end`" if limit else None
+    return account(prepared, ledger, split=split, fix=fix)
 
 
 def account(prepared: datasets.Dataset, ledger: Ledger, *, split: str, fix: str | None = None) -> datasets.Dataset:

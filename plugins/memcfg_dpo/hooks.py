@@ -10,7 +10,6 @@ import torch
 
 from memcfg import Plan, completions, hookimpl
 from memcfg.batch import Documents
-from memcfg.conversations import use_template
 from memcfg.engine import pairs
 from memcfg.engine.dropout import rates, without_dropout
 from memcfg.engine.evidence import Effective
@@ -31,13 +30,7 @@ def memcfg_prepare_dataset(
     plan: Plan, dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger, split: str
 ) -> datasets.Dataset:
     """Rows of two documents each, prompt and completion, cut together."""
-    completions.require_columns(dataset, COLUMNS, "dpo")
-    use_template(tokenizer, plan.get("data.chat_template"))
-    limit = plan.get("truncation.max_length")
-    bounds = completions.Bounds(limit, plan.get("truncation.mode", "keep_start"))
-    prepared = completions.prepare(dataset, tokenizer, FORM, bounds, workers=plan.get("data.num_proc"))
-    fix = f"raise `truncation.max_length` (now {limit}), or try `truncation.mode=keep_end`" if limit else None
-    return completions.account(prepared, ledger, split=split, fix=fix)
+    return completions.prepared_rows(plan, dataset, tokenizer, ledger, split, columns=COLUMNS, form=FORM, trainer="dpo")
 
 
 @hookimpl

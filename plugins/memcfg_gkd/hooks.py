@@ -10,7 +10,6 @@ import torch
 
 from memcfg import Plan, Problem, RequestError, completions, hookimpl
 from memcfg.batch import Documents
-from memcfg.conversations import use_template
 from memcfg.engine import pairs
 from memcfg.engine.dropout import rates, without_dropout
 from memcfg.engine.evidence import Effective
@@ -33,13 +32,7 @@ def memcfg_prepare_dataset(
 ) -> datasets.Dataset:
     """Rows of one document each. Of a conversation the assistant's last turn is the completion."""
     refuse(plan)
-    completions.require_columns(dataset, COLUMNS, "gkd")
-    use_template(tokenizer, plan.get("data.chat_template"))
-    limit = plan.get("truncation.max_length")
-    bounds = completions.Bounds(limit, plan.get("truncation.mode", "keep_start"))
-    prepared = completions.prepare(dataset, tokenizer, FORM, bounds, workers=plan.get("data.num_proc"))
-    fix = f"raise `truncation.max_length` (now {limit}), or try `truncation.mode=keep_end`" if limit else None
-    return completions.account(prepared, ledger, split=split, fix=fix)
+    return completions.prepared_rows(plan, dataset, tokenizer, ledger, split, columns=COLUMNS, form=FORM, trainer="gkd")
 
 
 @hookimpl
