@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from memcfg.engine.evidence import Effective
     from memcfg.engine.ledger import Ledger
     from memcfg.plan import Plan
+    from memcfg.rollouts import Generation
 
 
 # ------------------------------------------------------------------------------------------------------- model
@@ -130,8 +131,20 @@ def memcfg_optimizer(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimize
 
 
 @exclusive("generation.backend")
-def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Rollouts for online trainers: an object with `generate`, `sleep`, `wake` and `sync`."""
+def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase) -> Generation:
+    """What samples completions for trainers that learn from their own. `model` is the built model, not yet wrapped."""
+
+
+@chain("contexts")
+def memcfg_sampling_context(
+    plan: Plan,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    contexts: list[AbstractContextManager[Any]],
+) -> list[AbstractContextManager[Any]]:
+    """Context managers, re-enterable, that the engine enters around each round of sampling, the first one outermost: to
+    gather the model's weights, to lay aside what only training needs. `model` and `optimizer` are as training has them,
+    wrapped. Returns `contexts` with its own added."""
 
 
 # ------------------------------------------------------------------------------------------------ what was real
