@@ -14,6 +14,7 @@ chat template. One end-of-text token follows every completion and is learned, by
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,7 +136,8 @@ def account(prepared: datasets.Dataset, ledger: Ledger, *, split: str, fix: str 
         ledger.drop(reason, rows=count, tokens=int(uncut[[r == reason for r in reasons]].sum()))
     if not len(kept):
         said = ", ".join(f"{count} rows: {reason}" for reason, count in ledger.reasons.items()) or "there is none"
-        raise DataError(Problem(f"no {split} row is left of {len(prepared)} ({said})", fix=fix))
+        cut = any(reason in (TOO_LONG, rows.NO_TARGET) for reason in ledger.reasons)
+        raise DataError(Problem(f"no {split} row is left of {len(prepared)} ({said})", fix=fix if cut else None))
     return kept.remove_columns(["uncut", "reason"])
 
 
@@ -146,6 +148,15 @@ def require_columns(dataset: datasets.Dataset, forms: Sequence[Sequence[str]], t
     there = ", ".join(f"`{name}`" for name in dataset.column_names) or "none"
     wanted = ", or ".join(" and ".join(f"`{name}`" for name in form) for form in forms)
     raise DataError(Problem(f"`trainer={trainer}` needs rows with {wanted}; their columns: {there}"))
+
+
+def require_kind(dataset: datasets.Dataset, column: str, kind: str, wanted: str) -> None:
+    """Raises `DataError` where what stands in a column beside the completions is not of this type."""
+    if getattr(dataset.features[column], "dtype", None) == kind:
+        return
+    number, value = next(((n, v) for n, v in enumerate(dataset[column][:], 1) if v is not None), (0, None))
+    if number:  # a column of nulls has no type, and nothing wrong in it
+        raise DataError(Problem(f"row {number} holds {json.dumps(value, default=str)}: {wanted}", key=column))
 
 
 # ----------------------------------------------------------------------------------------------------- one row

@@ -104,6 +104,17 @@ def test_a_side_that_is_too_long_takes_its_row_along() -> None:
     assert dict(ledger.reasons) == {TOO_LONG: 1}
 
 
+def test_a_longer_limit_is_advised_only_where_it_helps() -> None:
+    for row, advised in (
+        ({"chosen": "w5", "rejected": "w5"}, None),
+        ({"chosen": said(9), "rejected": said(10)}, "raise it"),
+    ):
+        found = prepared([{"prompt": said(3, 4, 5, 6, 7, 8) + " ", **row}], Bounds(5, "keep_start"), begins=False)
+        with pytest.raises(DataError) as caught:
+            completions.account(found, Ledger(), split="train", fix="raise it")
+        assert caught.value.problems[0].fix == advised
+
+
 @pytest.mark.parametrize(
     ("chosen", "rejected", "reason"),
     [("", "w5", EMPTY), ("w5", "  ", EMPTY), (None, "w5", EMPTY), ("w5", "w5", EQUAL)],

@@ -21,7 +21,7 @@ from memcfg import DataError, Problem, ragged
 from memcfg_data import forms, table
 from memcfg_data.forms import Columns
 
-VERSION = 1
+VERSION = 2
 """Part of the cache's name: raise it whenever reading changes."""
 
 BATCH = 10_000
@@ -75,7 +75,9 @@ class Reader:
             raise DataError(Problem(str(error), str(self.path), fix=fix)) from error
         types = {name: schema.field(name).type for name in there}
         kinds = {name: self._kind(name, types[name]) for name in form}
-        beside = {n: k for n, k in forms.BESIDE.get(form, {}).items() if n in types and HOLDS[k](types[n])}
+        known = {n: k for n, k in forms.BESIDE.get(form, {}).items() if n in types}
+        fitting = {n: forms.kind_beside(k, HOLDS[k](types[n])) for n, k in known.items()}
+        beside = {n: kind for n, kind in fitting.items() if kind is not None}
         if "turns" in kinds.values():
             beside |= {name: "json" for name in forms.LATER if name in types}
         if form == ("prompt",):

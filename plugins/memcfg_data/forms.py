@@ -51,11 +51,20 @@ def columns_of(row: Mapping[str, Any]) -> dict[str, str]:
     """The columns of a row's form and what stands beside them. Raises `FormError`."""
     form = form_of(row)
     found = {name: _main_kind(name, row[name]) for name in form}
-    beside = {n: k for n, k in BESIDE.get(form, {}).items() if n in row and (row[n] is None or _fits(k, row[n]))}
+    beside = {
+        n: kind_beside(k, row[n] is None or _fits(k, row[n])) for n, k in BESIDE.get(form, {}).items() if n in row
+    }
+    beside = {n: kind for n, kind in beside.items() if kind is not None}
     if form == ("prompt",):  # what a reward is computed from may have any name
         others = {name: value for name, value in row.items() if name not in (*MAIN, *LATER)}
         beside |= {name: "string" if isinstance(value, str) else "json" for name, value in others.items()}
     return found | beside | {name: "json" for name in LATER if name in row and "turns" in found.values()}
+
+
+def kind_beside(kind: str, fits: bool) -> str | None:
+    """The kind of a column beside the form. A mark or a number of another type is handed on as it is: whoever learns from
+    it says what is wrong with it. Token ids of another type are none."""
+    return kind if fits else "json" if kind in ("flag", "number") else None
 
 
 def form_of(names: Iterable[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from memcfg import DataError, Problem
 from memcfg_data import forms, table
 from memcfg_data.forms import Columns
 
-VERSION = 2
+VERSION = 3
 """Part of the cache's name: raise it whenever reading changes."""
 
 HALF = "holds half of a surrogate pair, which is no text"

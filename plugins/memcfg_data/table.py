@@ -46,8 +46,8 @@ def loaded(column: pa.Array) -> list[Any]:
 
 
 def dumped(value: Any) -> str:
-    """JSON text of a value, as it will be read back."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """JSON text of a value, as it will be read back. What JSON does not know, such as a date, becomes text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 def dataset(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:

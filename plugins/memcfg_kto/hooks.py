@@ -113,10 +113,7 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
 
 
 def _check_marks(dataset: datasets.Dataset) -> None:
-    kind = getattr(dataset.features["label"], "dtype", "a list")
-    if kind != "bool":
-        text = f"the marks in `label` are of type {kind}: each must be true (desirable) or false"
-        raise DataError(Problem(text, key="label"))
+    completions.require_kind(dataset, "label", "bool", "each must be true (desirable) or false")
     if any(mark is None for mark in dataset["label"][:]):
         raise DataError(
             Problem("some rows have no mark in `label`: each must be true (desirable) or false", key="label")

@@ -33,6 +33,8 @@ def memcfg_prepare_dataset(
 ) -> datasets.Dataset:
     """Rows of two documents each. A pair with a side that is too long is left out whole: a cut answer cannot be judged."""
     completions.require_columns(dataset, COLUMNS, "reward")
+    if MARGIN in dataset.column_names:
+        completions.require_kind(dataset, MARGIN, "float64", "each must be a number, or null")
     use_template(tokenizer, plan.get("data.chat_template"))
     limit = plan.get("truncation.max_length")
     bounds = completions.Bounds(limit, "drop", last_only=True)
@@ -103,7 +105,7 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
 
 def collate(batch: Sequence[dict[str, Any]]) -> Documents:
     documents = pairs.collate(batch)
-    if all(row.get(MARGIN) is not None for row in batch):
-        margins = torch.tensor([float(row[MARGIN]) for row in batch])
+    if any(row.get(MARGIN) is not None for row in batch):  # a pair without a margin need only be the right way round
+        margins = torch.tensor([float(row.get(MARGIN) or 0.0) for row in batch])
         documents.fields[MARGIN] = margins.repeat_interleave(2)
     return documents

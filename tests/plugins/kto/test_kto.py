@@ -133,8 +133,11 @@ def test_metrics_tell_the_marks_apart(bench: Any) -> None:
 
 
 def test_marks_of_a_wrong_type_are_refused() -> None:
-    with pytest.raises(DataError, match="type string: each must be true"):
-        _check_marks(datasets.Dataset.from_dict({"label": ["good", "bad"]}))
+    for wrong, shown in (["good", "bad"], '"good"'), ([1, 0], "1"), ([None, [True]], "[true]"):  # type: ignore[misc]
+        with pytest.raises(DataError) as caught:
+            _check_marks(datasets.Dataset.from_dict({"label": wrong}))
+        row = 2 if wrong[0] is None else 1
+        assert str(caught.value) == f"`label`: row {row} holds {shown}: each must be true (desirable) or false"
     with pytest.raises(DataError, match="some rows have no mark"):
         _check_marks(datasets.Dataset.from_dict({"label": [True, None]}))
     _check_marks(datasets.Dataset.from_dict({"label": [True, False]}))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 import torch
 from memcfg_peft.hooks import memcfg_export as merge
 from memcfg_peft.hooks import memcfg_patch_model as adapted
-from memcfg_reward.hooks import collate, memcfg_export, memcfg_step_context
+from memcfg_reward.hooks import collate, memcfg_export, memcfg_prepare_dataset, memcfg_step_context
 from memcfg_reward.objective import RankedPairs
 from memcfg_reward.scalar import classifier, left_on_meta, with_scalar_head
 from transformers import AutoModelForSequenceClassification
 
-from memcfg import Decision, Plan, RunError
+from memcfg import DataError, Decision, Plan, RunError
 from memcfg.engine.dropout import rates
 from memcfg.engine.loader import blank
 
@@ -95,6 +96,18 @@ def test_a_batch_without_labels_counts_nothing(bench: Any) -> None:
     assert float(loss.detach()) == 0.0
     loss.backward()
     assert goal.metrics() == {}
+
+
+def test_a_pair_without_a_margin_takes_none_from_the_others(bench: Any) -> None:
+    rows = [row | {"margin": margin} for row, margin in zip(bench.rows(), (0.5, None, 2.0, None), strict=True)]
+    assert collate(rows).fields["margin"].tolist() == [0.5, 0.5, 0.0, 0.0, 2.0, 2.0, 0.0, 0.0]
+
+
+def test_a_margin_that_is_no_number_is_refused() -> None:
+    rows = datasets.Dataset.from_dict({"chosen": ["a b"], "rejected": ["a c"], "margin": ["big"]})
+    with pytest.raises(DataError) as caught:
+        memcfg_prepare_dataset(None, rows, None, None, "train")
+    assert str(caught.value) == '`margin`: row 1 holds "big": each must be a number, or null'
 
 
 def test_metrics_are_those_of_the_rewards(bench: Any) -> None:
