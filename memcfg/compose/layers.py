@@ -18,9 +18,6 @@ from memcfg.compose.values import MISSING
 from memcfg.errors import Note
 from memcfg.solver.expr import same, show
 
-PRESETS: Final = ("recipe", "experiment")
-"""Groups whose files choose options of other groups; last in the defaults list, so that they may override it."""
-
 COMMAND_LINE: Final = "command line"
 STORED, PRESET, CHOSEN, TYPED = range(4)
 
@@ -35,6 +32,8 @@ class Layer:
     file: Path | None = None
     path: str = ""
     """`group/name` of a config file."""
+    asks: Sequence[str] = ()
+    """Keys that the file leaves to whoever chooses it (`???`)."""
 
     def setting(self, key: str) -> str:
         """Where this layer sets `key`: its origin, with the line where it is a file that can be read."""

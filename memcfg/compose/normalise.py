@@ -17,10 +17,10 @@ from hydra.core.override_parser.types import ChoiceSweep, Override
 from hydra.errors import HydraException
 
 from memcfg.compose.cards import card_facts
-from memcfg.compose.layers import COMMAND_LINE, PRESETS
+from memcfg.compose.layers import COMMAND_LINE
 from memcfg.compose.spelling import nearest
 from memcfg.compose.values import MISSING, calls_code, meaning
-from memcfg.compose.vocabulary import ASSUME, CARD, SHORT
+from memcfg.compose.vocabulary import ASSUME, CARD, PRESETS, SHORT
 from memcfg.errors import Note, Problem, RequestError
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from memcfg.compose.facts import probe
-from memcfg.compose.layers import CHOSEN, COMMAND_LINE, PRESETS, TYPED, Layer
+from memcfg.compose.layers import CHOSEN, COMMAND_LINE, TYPED, Layer
 from memcfg.compose.normalise import Line, Normalised, append, normalise
 from memcfg.compose.request import choices_of, composed, found, request_of
 from memcfg.compose.values import MISSING
-from memcfg.compose.vocabulary import ASSUME
+from memcfg.compose.vocabulary import ASSUME, PRESETS
 from memcfg.errors import RequestError
 from memcfg.solver.request import Request
 

@@ -76,6 +76,9 @@ def request_of(tree: Tree, normalised: Normalised, registry: Registry) -> Reques
     """What normalised overrides ask for. Raises as `compose` does."""
     config, layers = composed(tree, normalised)
     values = found(config, tree.vocabulary)
+    unanswered = [_unanswered(key, layer) for layer in layers for key in layer.asks if key not in values]
+    if unanswered:
+        raise RequestError(*unanswered)
     choices, assumed = choices_of(values, layers, tree.vocabulary)
     facts = probe(registry, {key: choice.value for key, choice in choices.items()}, skip=assumed)
     notes = (*normalised.notes, *tree.loader.passed_over, *overruled(layers))
@@ -101,6 +104,11 @@ def _unread(normalised: Normalised) -> list[Problem]:
     unread = ("hydra.run.dir", "hydra.output_subdir", "hydra.job.chdir")
     lines = [line for line in normalised.lines if line.kind == "hydra" and line.name in unread]
     return [Problem("nothing reads this in a single run", key=line.said, fix="write `run.dir=...`") for line in lines]
+
+
+def _unanswered(key: str, layer: Layer) -> Problem:
+    text = f"{layer.setting(key)} leaves the value to you"
+    return Problem(text, key=key, fix=f"give it on the command line: `{key}=...`")
 
 
 def check(layers: Sequence[Layer], tree: Tree) -> list[Problem]:

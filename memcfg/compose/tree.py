@@ -10,31 +10,27 @@ builder, `ConfigLoaderImpl` and the fields of a defaults list.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hydra import version as hydra_version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.utils import create_config_search_path
 from hydra.core.config_store import ConfigStore
 from hydra.core.default_element import GroupDefault, ResultDefault
 from hydra.core.object_type import ObjectType
-from hydra.core.plugins import Plugins
 from hydra.core.utils import setup_globals
-from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from memcfg.compose.layers import CHOSEN, COMMAND_LINE, PRESET, PRESETS, STORED, Layer
+from memcfg.compose.folders import check_folders, search_path
+from memcfg.compose.layers import CHOSEN, COMMAND_LINE, PRESET, STORED, Layer
 from memcfg.compose.translate import refusing
 from memcfg.compose.values import MISSING, calls_code
-from memcfg.compose.vocabulary import ASSUME, Vocabulary
-from memcfg.errors import Note, Problem, RequestError
-from memcfg.files import conf_root
+from memcfg.compose.vocabulary import ASSUME, PRESETS, Vocabulary
+from memcfg.errors import Note
 
 if TYPE_CHECKING:
     from hydra._internal.config_repository import IConfigRepository
@@ -53,16 +49,6 @@ HYDRA: Final[dict[str, Any]] = {
     "hydra_logging": {"handlers": STDERR, "root": {"level": "WARNING"}},  # jobs are announced by memcfg itself
     "job_logging": {"handlers": STDERR},
 }
-
-
-class ThirdPartyFolders(SearchPathPlugin):
-    """Puts the config folders of installed plugins on Hydra's search path."""
-
-    paths: ClassVar[Sequence[str]] = ()
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        for path in self.paths:
-            search_path.append(provider="memcfg plugin", path=path)
 
 
 class Folders(ConfigRepository):
@@ -110,7 +96,10 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
             name = f"{COMMAND_LINE}, {name}"
         elif path in chosen_by:
             name = f"{name}, chosen by {chosen_by[path]}"
-        return Layer(name, rank, _values(loaded.config, self.vocabulary), _file(loaded, path), path)
+        values = _leaves(loaded.config, self.vocabulary)
+        asks = [key for key, value in values.items() if value == MISSING]
+        given = {key: value for key, value in values.items() if key not in asks}
+        return Layer(name, rank, given, _file(loaded, path), path, asks)
 
 
 class Tree:
@@ -124,8 +113,8 @@ class Tree:
         setup_globals()
         self.vocabulary = vocabulary
         self._set_by: dict[tuple[str, str], dict[str, Any]] = {}
-        self.loader = Loader(_search_path(plugin_folders, config_dir, searchpath), vocabulary)
-        _check_folders(self.loader, config_dir, searchpath)
+        self.loader = Loader(search_path(plugin_folders, config_dir, searchpath), vocabulary)
+        check_folders(self.loader.get_sources(), config_dir, searchpath)
         ConfigStore.instance().store(name=PRIMARY, node=self.primary(), provider="memcfg")
 
     @cached_property
@@ -150,7 +139,7 @@ class Tree:
             with refusing(f"{group}={name}"):
                 default = ResultDefault(config_path=f"{group}/{name}", package=self._package(group, name))
                 loaded = self.loader._load_single_config(default, self.loader.repository)
-                self._set_by[group, name] = _values(loaded.config, self.vocabulary)
+                self._set_by[group, name] = _leaves(loaded.config, self.vocabulary)
         return self._set_by[group, name]
 
     def plain_file(self, group: str, name: str) -> Layer | None:
@@ -161,7 +150,7 @@ class Tree:
         if loaded is None or any(isinstance(entry, GroupDefault) for entry in loaded.defaults_list or ()):
             return None
         values = self.values(group, name)
-        if any(isinstance(value, (dict, list)) or "${" in str(value) for value in values.values()):
+        if any(isinstance(value, (dict, list)) or "${" in str(value) or value == MISSING for value in values.values()):
             return None
         return Layer(f"{COMMAND_LINE}, {origin_of(loaded, path)}", CHOSEN, values, _file(loaded, path), path)
 
@@ -192,30 +181,7 @@ class Tree:
         return next((origin for group, name, origin in choices if f"{group}/{name}" == wanted), None)
 
 
-# -------------------------------------------------------------------------------------------------------- searching
-
-
-def _search_path(plugin_folders: Sequence[str], config_dir: str | None, extra: Sequence[str]) -> ConfigSearchPath:
-    """Hydra, first-party groups, plugins, the user's folders. The first that has a file wins, so none can be shadowed."""
-    ThirdPartyFolders.paths = tuple(plugin_folders)
-    Plugins.instance().register(ThirdPartyFolders)
-    path = create_config_search_path(str(conf_root()))
-    schema = path.get_path().pop()
-    if config_dir is not None:
-        path.append("command-line", f"file://{os.path.abspath(config_dir)}")
-    for folder in extra:
-        path.append("hydra.searchpath", folder if "://" in folder else f"file://{os.path.abspath(folder)}")
-    path.append(schema.provider, schema.path)
-    return path
-
-
-def _check_folders(loader: Loader, config_dir: str | None, searchpath: Sequence[str]) -> None:
-    if config_dir is not None and not Path(config_dir).is_dir():
-        raise RequestError(Problem(f"no such folder: `{config_dir}`", key="--config-dir"))
-    sources = [source for source in loader.get_sources() if source.provider == "hydra.searchpath"]
-    missing = [said for said, source in zip(searchpath, sources, strict=True) if not source.available()]
-    if missing:
-        raise RequestError(*(Problem(f"no such folder: `{folder}`", key="hydra.searchpath") for folder in missing))
+# -------------------------------------------------------------------------------------------------------- layering
 
 
 def origin_of(loaded: ConfigResult, config_path: str) -> str:
@@ -232,9 +198,6 @@ def origin_of(loaded: ConfigResult, config_path: str) -> str:
 def _file(loaded: ConfigResult, config_path: str) -> Path | None:
     scheme, _, folder = loaded.path.partition("://")
     return Path(folder) / f"{config_path}.yaml" if scheme == "file" else None
-
-
-# --------------------------------------------------------------------------------------------------------- layering
 
 
 def _ranks(defaults: Iterable[ResultDefault], typed: Mapping[str, str]) -> dict[int, int]:
@@ -272,7 +235,8 @@ def _passed_over(choice: tuple[str, str, str], typed: str) -> Note:
     return Note("note", "compose.layer", f"`{group}` is {kept} ({COMMAND_LINE}), not `{name}` ({origin})")
 
 
-def _values(config: Any, vocabulary: Vocabulary) -> dict[str, Any]:
+def _leaves(config: Any, vocabulary: Vocabulary) -> dict[str, Any]:
+    """What a file says, by key."""
     if not OmegaConf.is_dict(config):
         return {}
     plain = OmegaConf.to_container(config, resolve=False)
@@ -280,7 +244,7 @@ def _values(config: Any, vocabulary: Vocabulary) -> dict[str, Any]:
     hydra = plain.pop("hydra", None)
     if calls_code(hydra):
         plain["hydra"] = {"_target_": None}  # kept in sight, to be refused with everything else
-    return {path: value for path, value in vocabulary.leaves(plain) if value != MISSING}
+    return dict(vocabulary.leaves(plain))
 
 
 def _nested(keys: Iterable[str]) -> dict[str, Any]:

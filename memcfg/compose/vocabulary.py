@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from memcfg.compose.spelling import nearest, same_leaf
 from memcfg.errors import Problem
 from memcfg.solver.expr import Option
 from memcfg.solver.rules import RemovedKey, RenameKey, Rule
+
+GLOBAL: Final = "# @package _global_"
+"""The first line of a file that sets options of any group."""
+
+PRESETS: Final = ("recipe", "experiment")
+"""Groups whose files choose options of other groups; last in the defaults list, so that they may override it."""
+
 
 ASSUME = "assume."
 CARD = "assume.device"
@@ -95,6 +102,9 @@ class Vocabulary:
     def _scalar_section(
         self, path: str, value: Any, origin: str, groups: Mapping[str, tuple[str, ...]]
     ) -> Problem:  # fmt: skip
+        if value == {}:
+            fix = f"begin it with `{GLOBAL}` and write options below" if path in PRESETS else "write options into it"
+            return Problem(f"this sets nothing ({origin})", key=path, fix=fix)
         inside = tuple(key for key in self.settable if key.startswith(f"{path}."))
         if path in groups and value in groups[path]:
             fix = f"choose `{path}={value}` on the command line, or `override /{path}: {value}` under `defaults:`"
@@ -116,6 +126,9 @@ class Vocabulary:
             return Problem(
                 f"no such fact ({origin})", key=path, nearest=nearest(path, [ASSUME + f for f in self.facts])
             )
+        if path.partition(".")[0] in PRESETS:
+            text = f"a preset sets options of other groups, and this is read as its own ({origin})"
+            return Problem(text, key=path, fix=f"begin the file with `{GLOBAL}`")
         elsewhere = same_leaf(path, self.settable)
         if elsewhere:
             sections = " or ".join(f"`{key.rpartition('.')[0]}`" for key in elsewhere[:3])

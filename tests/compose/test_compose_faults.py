@@ -103,6 +103,39 @@ def test_a_fault_in_a_file_is_named_with_its_line(order, with_file, tmp_path, mo
     assert problem.nearest == nearest
 
 
+@pytest.mark.parametrize("text", ["", "# nothing yet\n"])
+def test_a_preset_without_a_word_is_told(order, with_file, tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError) as caught:
+        order("experiment=x", folder=with_file("experiment/x.yaml", text))
+    assert str(caught.value) == (
+        "`experiment`: this sets nothing (conf/experiment/x.yaml)\n"
+        "  begin it with `# @package _global_` and write options below"
+    )
+
+
+def test_a_preset_that_forgot_its_first_line_is_told(order, with_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError) as caught:
+        order("experiment=x", folder=with_file("experiment/x.yaml", "soup:\n  depth: 3\n"))
+    assert str(caught.value) == (
+        "`experiment.soup.depth`: a preset sets options of other groups, and this is read as its own "
+        "(conf/experiment/x.yaml:2)\n  begin the file with `# @package _global_`"
+    )
+
+
+def test_what_a_file_leaves_to_the_user_is_asked_for(order, with_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = with_file("experiment/x.yaml", "# @package _global_\nsoup:\n  depth: ???\n  kind: hot\n")
+    with pytest.raises(RequestError) as caught:
+        order("experiment=x", folder=folder)
+    assert str(caught.value) == (
+        "`soup.depth`: conf/experiment/x.yaml:3 leaves the value to you\n"
+        "  give it on the command line: `soup.depth=...`"
+    )
+    assert order("experiment=x", "soup.depth=4", folder=folder).choices["soup.depth"].value == 4
+
+
 def test_a_group_file_is_checked_like_any_other(order, with_file):
     folder = with_file("soup/warm.yaml", "kind: hot\nheatt: 3\n")
     with pytest.raises(RequestError, match=r"soup\.heatt.*no such option \(command line, .*warm\.yaml:2\)"):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from memcfg import RequestError
 from memcfg.compose.layers import Layer, highest, overruled
 
 
@@ -70,10 +71,14 @@ def test_agreement_leaves_no_note(order):
 
 
 def test_first_party_files_cannot_be_shadowed(order, with_file):
-    """A folder of the user's adds names; the names that memcfg ships keep their meaning."""
+    """A folder of the user's adds names; the names that memcfg ships keep their meaning, and who tries is told so."""
     folder = with_file("packing/bfd.yaml", "# @package soup\nkind: hot\n")
-    with pytest.raises(Exception, match=r"packing\.strategy"):  # the shipped file was read: no packing plugin is here
-        order("packing=bfd", folder=folder)
+    with pytest.raises(RequestError) as caught:
+        order("soup=hot", folder=folder)
+    assert str(caught.value) == (
+        f"`{folder}/packing/bfd.yaml`: a config of this name is there already, and none can be replaced\n"
+        "  give the file another name, and choose it by that"
+    )
 
 
 def test_groups_are_found_through_hydras_own_search_path(chosen, tmp_path):
