@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,3 +25,15 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["MEMCFG_CACHE"]
     else:
         os.environ["MEMCFG_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def whole_page() -> Callable[[str], Any]:
+    """`whole_page(html)`: the page parsed and held to what every page promises (see `tests/whole_page.py`)."""
+    spec = importlib.util.spec_from_file_location("whole_page", Path(__file__).with_name("whole_page.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["whole_page"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module.WholePage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.errors import MemcfgError, Note, OutOfMemory, Problem, RunError
@@ -55,6 +55,9 @@ def expectation(plan: Plan, registry: Registry) -> Callable[[list[list[int]]], M
             "phases": dict(found.phases),
             "kinds": dict(found.kinds),
             "step_ms": found.step_ms,
+            "outside_bytes": found.outside_bytes,
+            "machine": found.machine,
+            "timeline": asdict(found.timeline),
         }
 
     return predicted

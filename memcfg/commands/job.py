@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from memcfg.commands.journal import JOURNAL_FILE, PAGE_FILE
 from memcfg.commands.train import PLAN_FILE, REPORT_FILE
 from memcfg.errors import ConflictError, MemcfgError, RequestError
 from memcfg.files import write_atomic
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 STATUS_FILE: Final = "status.json"
 LOG_FILE: Final = "output.log"
-LEFT: Final = (PLAN_FILE, "effective.json", "ledger.json", "memory.json", "metrics.jsonl", "model", LOG_FILE,
-               REPORT_FILE, "checkpoint-*")  # fmt: skip
+LEFT: Final = (PLAN_FILE, "effective.json", "ledger.json", "memory.json", "metrics.jsonl", "batches.json", "model",
+               LOG_FILE, REPORT_FILE, JOURNAL_FILE, PAGE_FILE, "checkpoint-*")  # fmt: skip
 """What a run leaves in its folder, and what goes when the job is done again."""
 
 TOLD: Final = 2_000

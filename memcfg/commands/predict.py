@@ -94,9 +94,9 @@ def _pictures(arguments: Arguments, terminal: Terminal, prediction: Prediction, 
     from memcfg.files import write_atomic
 
     if arguments.has("html"):
-        from memcfg.report.memory_page import page
+        from memcfg.report.memory_page import page_of
 
-        write_atomic(Path(arguments.values["html"]), page(prediction, budget))
+        write_atomic(Path(arguments.values["html"]), page_of(prediction, budget))
         terminal.say(f"wrote {arguments.values['html']}")
     if arguments.has("png"):
         from memcfg.report.memory_plot import png

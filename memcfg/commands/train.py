@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
+from memcfg.commands.journal import JOURNAL_FILE, journal
 from memcfg.errors import OutOfMemory, Problem, RequestError, RunError
 from memcfg.files import reason, write_atomic
 from memcfg.report.console import Terminal
@@ -77,22 +78,23 @@ def execute(
     hooks = registry.hooks(plan)
     folder, made = (run_dir, None) if run_dir is not None and in_place else make_folder(run_dir or _wanted(plan))
     terminal.say("", header(plan.device, str(folder)))
-    try:
-        if made is not None:
-            save(plan, folder / PLAN_FILE)
-        calm_openmp(plan.device)
-        from memcfg.engine.execute import train
+    with journal(plan, folder, terminal):
+        try:
+            if made is not None:
+                save(plan, folder / PLAN_FILE)
+            calm_openmp(plan.device)
+            from memcfg.engine.execute import train
 
-        talk, expected = TrainingTalk(terminal), expectation(plan, registry)
-        report = train(plan, hooks, folder, reporter=talk, predicted=expected).to_dict()
-    except OutOfMemory as error:
-        _clear(folder, made)
-        explain(error, plan, registry, terminal)
-        raise
-    except BaseException:
-        _clear(folder, made)
-        raise
-    write_atomic(folder / REPORT_FILE, json.dumps(report, indent=2) + "\n")
+            talk, expected = TrainingTalk(terminal), expectation(plan, registry)
+            report = train(plan, hooks, folder, reporter=talk, predicted=expected).to_dict()
+        except OutOfMemory as error:
+            _clear(folder, made)
+            explain(error, plan, registry, terminal)
+            raise
+        except BaseException:
+            _clear(folder, made)
+            raise
+        write_atomic(folder / REPORT_FILE, json.dumps(report, indent=2) + "\n")
     terminal.show("", summary(report))
     return report
 
@@ -156,9 +158,11 @@ def _unusable(folder: Path, text: str) -> Problem:
 def _clear(folder: Path, made: bool | None) -> None:
     """Take a plan away that never became a run, and the folder if it was made for it, `runs` too if it is empty. Nothing
     is taken from a folder that was somebody else's (`made` is None)."""
-    if made is None or not folder.exists() or {path.name for path in folder.iterdir()} - {PLAN_FILE}:
+    left = {PLAN_FILE, JOURNAL_FILE}
+    if made is None or not folder.exists() or {path.name for path in folder.iterdir()} - left:
         return
-    (folder / PLAN_FILE).unlink(missing_ok=True)
+    for name in left:
+        (folder / name).unlink(missing_ok=True)
     if made:
         folder.rmdir()
         if folder.parent == RUNS:

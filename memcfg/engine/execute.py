@@ -4,6 +4,7 @@
                  effective.json   resolved and effective value of every option with evidence
                  ledger.json      tokens and rows: read, kept, cut, dropped, padded, supervised
                  metrics.jsonl    one line for each logged step
+                 batches.json     lengths of documents and fill of rows that were trained on
                  memory.json      measured peak, and the predicted one
                  checkpoint-N/    every `run.save_steps` steps
                  model/           the final model with its tokenizer
@@ -128,10 +129,10 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> En
         with suppress(RunError):  # the disk may be why we are here; that error is the one to tell
             course.close()
             if course.metrics.lines:
-                _account(run, folder)
+                _account(run, trainer, folder)
         raise
     course.close()
-    _account(run, folder, predicted(largest.lengths) if run.device == "cuda" else None)
+    _account(run, trainer, folder, predicted(largest.lengths) if run.device == "cuda" else None)
     return trainer
 
 
@@ -145,10 +146,11 @@ def _run(trainer: EngineTrainer, largest: memory.Largest) -> None:
         raise OutOfMemory(text, used["peak_bytes"], used.get("reserved_bytes", 0), largest.lengths) from error
 
 
-def _account(run: Run, folder: Path, predicted: Mapping[str, Any] | None = None) -> None:
-    """`ledger.json` and `memory.json`."""
+def _account(run: Run, trainer: EngineTrainer, folder: Path, predicted: Mapping[str, Any] | None = None) -> None:
+    """`ledger.json`, `batches.json` and `memory.json`."""
     ledger = run.ledger.to_dict() | {"eval": run.eval_ledger.to_dict() if run.eval is not None else None}
     write_atomic(folder / "ledger.json", json.dumps(ledger, indent=2) + "\n")
+    write_atomic(folder / "batches.json", json.dumps(trainer.shapes.to_dict()) + "\n")
     text = json.dumps({"measured": memory.measured(run.device), "predicted": predicted}, indent=2)
     write_atomic(folder / "memory.json", text + "\n")
 

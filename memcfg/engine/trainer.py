@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from memcfg.engine.loader import Loader, MicroBatches, loader_of
 from memcfg.engine.metrics import Meter
 from memcfg.engine.ranks import ranks_of
 from memcfg.engine.saving import PARTIAL, whole
+from memcfg.engine.shapes import Shapes
 from memcfg.engine.update import StepResult, counted, gradients, mean_loss
 from memcfg.errors import Problem, RunError
 from memcfg.files import write_atomic
@@ -74,6 +75,7 @@ class EngineTrainer(Trainer):
     def __init__(self, run: Run, folder: Path, callbacks: Iterable[Any] = ()) -> None:
         self.run, self.folder = run, folder
         self.meter = Meter()
+        self.shapes = Shapes()
         self.step_loss: torch.Tensor | None = None
         self._unread: tuple[int, torch.Tensor] | None = None
         self._use_cache = getattr(getattr(run.model, "config", None), "use_cache", None)
@@ -204,12 +206,13 @@ class EngineTrainer(Trainer):
 
     # ------------------------------------------------------------------------------------------------ watching
 
-    def _account(self, micro_batches: Iterable[Any], count: Any) -> None:
-        """Tokens and padding of a step, for the throughput and the ledger."""
+    def _account(self, micro_batches: Sequence[Any], count: Any) -> None:
+        """Tokens, padding and shapes of a step, for the throughput, the ledger and the report."""
         tokens = sum(sum(b.lengths) for b in micro_batches)
         positions = sum(b.input_ids.numel() for b in micro_batches)
         self.meter.add(tokens, empty=isinstance(count, int) and count == 0)
         self.run.ledger.add(tokens_seen=tokens, tokens_padded=positions - tokens)
+        self.shapes.add(micro_batches)
 
     def _watch(self, loss: torch.Tensor) -> None:
         """Stop at a loss that is not finite. On a GPU the loss of the step before is looked at, which costs no waiting."""

@@ -93,9 +93,9 @@ def with_memory(
 def _pictures(arguments: Arguments, terminal: Terminal, profile: Profile) -> None:
     """The files that were asked for."""
     from memcfg.files import write_atomic
-    from memcfg_packing.lengths.pictures import page, png
+    from memcfg_packing.lengths.pictures import page_of, png
 
-    makers: dict[str, Any] = {"html": page, "png": png}
+    makers: dict[str, Any] = {"html": page_of, "png": png}
     for name, make in makers.items():
         if arguments.has(name):
             write_atomic(Path(arguments.values[name]), make(profile))

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from memcfg.histogram import histogram
 from memcfg_packing.placement import place
 
 Ints = npt.NDArray[np.int64]
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99, 1.0)
-BINS = 24
 CUT, LOST = 0.01, 0.05
 """Shares of documents that a recommended length may cut, and of tokens that it may cut off."""
 SHORTEST = 128
@@ -130,20 +130,6 @@ def padding(lengths: Ints, batch: int) -> float:
     longest = np.maximum.reduceat(order, np.arange(0, len(order), batch))
     counts = np.diff([*range(0, len(order), batch), len(order)])
     return float(1 - order.sum() / (longest * counts).sum())
-
-
-def histogram(lengths: Ints) -> list[tuple[int, int, int, int]]:
-    """Documents and tokens by length. Bins widen with the length, so that short and long documents both show."""
-    low, high = max(1, int(lengths.min())), int(lengths.max())
-    edges = np.unique(np.round(np.geomspace(low, high + 1, BINS + 1)).astype(np.int64))
-    if len(edges) < 2:
-        edges = np.array([low, high + 1])
-    edges[0] = min(low, int(lengths.min()))
-    documents, _ = np.histogram(lengths, edges)
-    tokens, _ = np.histogram(lengths, edges, weights=lengths)
-    # numpy's last bin holds its right edge, which is one past the longest document
-    ends = edges[1:] - 1
-    return [(int(a), int(b), int(d), int(t)) for a, b, d, t in zip(edges, ends, documents, tokens, strict=False)]
 
 
 def recommend(found: Sequence[Candidate], longest: int | None) -> tuple[int, str]:

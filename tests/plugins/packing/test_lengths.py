@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memcfg_packing.lengths import command, measure
-from memcfg_packing.lengths.pictures import page, png
+from memcfg_packing.lengths.pictures import page_of, png
 from memcfg_packing.lengths.profile import Profile, profile
 from memcfg_packing.lengths.text import show
 
@@ -84,13 +83,13 @@ def test_what_was_written_in_a_row() -> None:
     assert measure.texts({"prompt": "p", "completion": "c"}) == ["p", "c"]
 
 
-def test_lines_fit_a_terminal_and_the_page_needs_nothing_else() -> None:
+def test_lines_fit_a_terminal_and_the_page_needs_nothing_else(whole_page: Any) -> None:
     found = of(np.random.default_rng(0).lognormal(5, 1, 2000).astype(int).clip(1).tolist())
     assert all(len(line) <= 80 for line in show(found))
-    html = page(found)
-    assert html.count("<rect") == len(found.bins)
-    assert not re.findall(r"https?:|<script|<link|src=", html)
-    assert f"truncation.max_length={found.recommended}" in html
+    page = whole_page(page_of(found))
+    assert sum(text.startswith("documents by length") for text in page.labels("svg")) == 1
+    assert len([text for text in page.texts("title") if "tokens: " in text]) == len(found.bins)
+    assert f"truncation.max_length={found.recommended}" in page.texts("code")
 
 
 def test_a_picture() -> None:
