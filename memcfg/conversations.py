@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.errors import DataError, Problem
+from memcfg.files import reason
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -76,15 +77,19 @@ NOTHING = Beside()
 def use_template(tokenizer: PreTrainedTokenizerBase, name: str | None) -> None:
     """Give the tokenizer the template of this name: a built-in one, or a Jinja file. None leaves it its own. What is
     generated later from the trained model then reads as it did in training."""
-    if name is None:
-        return
+    if name is not None:
+        tokenizer.chat_template = template(name)
+
+
+def template(name: str) -> str:
+    """The template of this name. Raises `DataError` for one that is not there."""
     if name in BUILT_IN:
-        tokenizer.chat_template = BUILT_IN[name]
-        return
+        return BUILT_IN[name]
     try:
-        tokenizer.chat_template = Path(name).expanduser().read_text(encoding="utf-8")
+        return Path(name).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        text = f"`{name}` is neither {' nor '.join(f'`{n}`' for n in BUILT_IN)} nor a file that can be read ({error})"
+        why = reason(error) if isinstance(error, OSError) else "it is not UTF-8"
+        text = f"`{name}` is neither {' nor '.join(f'`{n}`' for n in BUILT_IN)} nor a file that can be read ({why})"
         raise DataError(Problem(text, OPTION)) from error
 
 
@@ -111,6 +116,20 @@ def text_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[l
     if bos is None:
         return found
     return [ids[1:] if ids[:2] == [bos, bos] else ids for ids in found]
+
+
+def beginning(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> int:
+    """How many tokens stand before the first word of a row like this one: the tokenizer's and the template's own."""
+    turns = row.get("messages") or (row.get("prompt") if isinstance(row.get("prompt"), list) else None)
+    if "input_ids" in row or (turns and not isinstance(turns[0].get("content"), str)):
+        return 0
+    words = ("a", "", "b")  # of which a small vocabulary may know neither, and a template leave out the empty one
+    if turns:
+        said = [[{**turns[0], "content": word}, *turns[1:]] for word in words]
+        first, *others = rendered_ids(tokenizer, [render(tokenizer, t, Beside.of(row)) for t in said])
+    else:
+        first, *others = text_ids(tokenizer, words)
+    return min(seam(first, other) for other in others)
 
 
 def seam(prompt: Sequence[int], whole: Sequence[int]) -> int:

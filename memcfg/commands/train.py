@@ -75,6 +75,7 @@ def execute(
     from memcfg.report.progress import TrainingTalk
     from memcfg.report.summary import header, summary
 
+    registry.preflight(plan)
     hooks = registry.hooks(plan)
     folder, made = (run_dir, None) if run_dir is not None and in_place else make_folder(run_dir or _wanted(plan))
     terminal.say("", header(plan.device, str(folder)))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memcfg.batch import Compared, Taught
-from memcfg.engine import companion
+from memcfg.engine import companion, vocabulary
 from memcfg.engine.forward import attach_head
 from memcfg.engine.ledger import Ledger
 from memcfg.engine.loader import MicroBatches
@@ -76,10 +76,13 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     hooks.require(*NEEDED, *(["loss"] if scored else []), *(["reference"] if compared else []))
     tokenizer = hooks.load_tokenizer(plan=plan)
     ledgers = {"train": Ledger(), "eval": Ledger()}
-    rows = {split: _rows(plan, hooks, tokenizer, split, ledgers[split]) if data else None for split in ledgers}
+    found = {split: _rows(plan, hooks, tokenizer, split, ledgers[split]) if data else Rows() for split in ledgers}
+    rows = {split: prepared.rows for split, prepared in found.items()}
     collator = hooks.collator(plan=plan, tokenizer=tokenizer) if data else None
     layout = hooks.layout(plan=plan, tokenizer=tokenizer)
     model, attention, head = _model(plan, hooks, device)
+    if collator is not None:
+        collator = _known(found, tokenizer, model, collator)
     objective, loss = hooks.objective(plan=plan), hooks.loss(plan=plan) if scored else None
     objective.bind(loss, attention)
     load = partial(companion.loaded, plan, hooks, device, attention)
@@ -88,10 +91,10 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
         objective.learn_from(load, model, tokenizer)
     if reference is not None and isinstance(objective, Compared):
         objective.refer(reference)
-        for split, found in rows.items():
-            if found is not None and collator is not None:
+        for split, prepared in rows.items():
+            if prepared is not None and collator is not None:
                 batches = partial(_batches, collator, layout, device)
-                rows[split] = reference.prepare(found, model, objective.score, batches)
+                rows[split] = reference.prepare(prepared, model, objective.score, batches)
     optimizer = hooks.optimizer(plan=plan, model=model)
     if reference is not None:
         reference.follow(model, optimizer)
@@ -103,23 +106,50 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     )  # fmt: skip
 
 
-def _rows(plan: Plan, hooks: Hooks, tokenizer: Any, split: str, ledger: Ledger) -> Any:
-    """The prepared rows of one split; None where the source has no held-out rows."""
+@dataclass(frozen=True)
+class Rows:
+    """The prepared rows of one split (None where the source has no held-out ones), and the columns that they came with."""
+
+    rows: Any = None
+    columns: tuple[str, ...] = ()
+
+
+def _known(found: dict[str, Rows], tokenizer: Any, model: torch.nn.Module, collator: Collator) -> Collator:
+    """The collator, which refuses ids that the model does not know where the rows are a stream that may hold some. Raises
+    `DataError` for held rows that do."""
+    known = vocabulary.size(model)
+    for split, prepared in found.items():
+        if prepared.rows is None or vocabulary.trusted(prepared.columns, tokenizer, known):
+            continue
+        if hasattr(prepared.rows, "__len__"):
+            vocabulary.check(prepared.rows, split, known)
+        else:
+            collator = vocabulary.checked(collator, known)
+    return collator
+
+
+def _rows(plan: Plan, hooks: Hooks, tokenizer: Any, split: str, ledger: Ledger) -> Rows:
+    """The prepared rows of one split."""
     raw = hooks.load_dataset(plan=plan, split=split, ledger=ledger)
     if raw is None and split == "eval":
-        return None
+        return Rows()
     if raw is None:
         raise DataError(Problem("the source has no training rows", key="data.source"))
     rows = hooks.prepare_dataset(plan=plan, dataset=raw, tokenizer=tokenizer, ledger=ledger, split=split)
     if not hasattr(rows, "__len__"):
         if split == "train":
             ledger.notes.append("the rows are a stream: these are counts of what was read of it")
-            return rows  # what is wrong with it shows as it is read
+            return Rows(rows, _columns(raw))  # what is wrong with it shows as it is read
         raise DataError(Problem("evaluation rows must all be there, and these are a stream", key="data.source"))
     if len(rows) == 0 and split == "train":
         raise DataError(Problem(_nothing_left(ledger), key="data.source"))
     ledger.check(split)
-    return rows if len(rows) else None
+    return Rows(rows if len(rows) else None, _columns(raw))
+
+
+def _columns(raw: Any) -> tuple[str, ...]:
+    """The columns of rows; of a stream that does not say, those that it would be worst to miss."""
+    return tuple(raw.column_names) if raw.column_names is not None else vocabulary.COLUMNS
 
 
 def _nothing_left(ledger: Ledger) -> str:

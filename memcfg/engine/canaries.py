@@ -177,6 +177,8 @@ def _two_documents(run: Run, length: int = 27) -> Documents | None:
     """Two short documents from the first tokens of the first step; None for a trainer with fields of its own."""
     if not run.first or run.first[0].fields or run.loss is None:
         return None
+    limit = run.plan.get("truncation.max_length")
+    length = length if limit is None else min(length, limit + limit // 2)  # the longer one is two thirds
     tokens = run.first[0].input_ids.flatten()[:length].cpu()
     if len(tokens) < 5:
         return None
@@ -239,6 +241,7 @@ def _first_document(document_ids: torch.Tensor) -> torch.Tensor:
 
 def _probe(run: Run, batch: Batch, length: int = 16) -> Batch:
     """Two short documents in a row, cut from the first tokens of a batch."""
+    length = min(length, run.plan.get("truncation.max_length") or length)
     tokens = batch.input_ids[0, : 2 * length].cpu()
     halves = [half.clone() for half in tokens.split(-(-len(tokens) // 2))]
     return run.layout(Documents(halves, [half.clone() for half in halves], [[*range(len(halves))]])).to(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from memcfg import hub
 from memcfg.errors import Problem, RunError
 
 KEY = "model.path"
@@ -22,12 +23,17 @@ def fetch(plan: Mapping[str, Any]) -> bool:
         _read(Path(path).expanduser())
         return False
     refuse_missing(path)
+    there = hub.reachable()
     from huggingface_hub import hf_hub_download
 
     try:
         hf_hub_download(path, "config.json")
     except Exception as error:  # the hub's client raises dozens of kinds, those of its transport included
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = (
+            "it was not downloaded before, and the hub cannot be reached"
+            if not there
+            else next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        )
         fix = "a hub id needs the network or an earlier download; or give a folder that holds `config.json`"
         raise RunError(Problem(f"the configuration of `{path}` cannot be had: {reason}", key=KEY, fix=fix)) from error
     return True

@@ -60,7 +60,9 @@ class Plugin:
     that a plugin which implements no such value is always active. `conf`: Hydra search path (`pkg://...`) of its config
     groups; `None` for first-party plugins, whose groups lie in `conf/`. `groups`: config groups for which the plugin
     answers, `{group: doc line}`. `commands`: sub-commands of `memcfg`, `{name: "module:function"}`; the function takes
-    the remaining arguments and returns an exit code. `not_yet`: what its rules allow but its hooks cannot do yet. `axes`:
+    the remaining arguments and returns an exit code. `preflight`: "module:function", called with the plan before anything
+    heavy is imported for a run; it raises a `MemcfgError` for what would stop the run later, such as a file that is not
+    there. `not_yet`: what its rules allow but its hooks cannot do yet. `axes`:
     what the planner may vary. `allowed`: what `memcfg lint` finds in its rules and is meant, `{finding: reason}`. `api`: the
     interface it was written for."""
 
@@ -75,6 +77,7 @@ class Plugin:
     conf: str | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
+    preflight: str | None = None
     not_yet: Sequence[NotYet] = ()
     axes: Sequence[Axis] = ()
     allowed: Mapping[str, str] = field(default_factory=dict)

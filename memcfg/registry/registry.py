@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import importlib
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from memcfg.errors import Note, PluginError, Problem, RequestError, RunError
+from memcfg.errors import MemcfgError, Note, PluginError, Problem, RequestError, RunError
 from memcfg.plan import Plan
 from memcfg.registry.absent import explained
 from memcfg.registry.assemble import Assembly, assemble
@@ -151,6 +153,23 @@ class Registry:
         if missing:
             raise RunError(*(Problem(note.text) for note in missing))
         return Hooks(plan, [self._usable(name) for name in plan.active])
+
+    def preflight(self, plan: Plan) -> None:
+        """Let the plan's active plugins look at what a run would need, before anything heavy is imported.
+
+        Raises what they raise, and `PluginError` for one that fails."""
+        for name in plan.active:
+            plugin = self._usable(name)
+            if plugin.plugin is None or plugin.plugin.preflight is None:
+                continue
+            module, _, function = plugin.plugin.preflight.partition(":")
+            try:
+                getattr(importlib.import_module(module), function)(plan)
+            except MemcfgError:
+                raise
+            except Exception as error:
+                text = f"its preflight `{plugin.plugin.preflight}` failed: {type(error).__name__}: {error}"
+                raise PluginError(text, name, plugin.distribution, traceback.format_exc()) from error
 
     def _not_yet(self, values: Mapping[str, Any]) -> list[Note]:
         """What plugins say that they cannot do yet with these values."""

@@ -94,6 +94,8 @@ def _reference_faults(plugin: Plugin) -> Iterator[str]:
         yield f"`hooks` names a module, as in `memcfg_focal.hooks`, not `{plugin.hooks}`"
     if plugin.conf is not None and "://" not in str(plugin.conf):
         yield f"`conf` is a Hydra search path, as in `pkg://memcfg_focal.conf`, not `{plugin.conf}`"
+    if plugin.preflight is not None and not _TARGET.fullmatch(str(plugin.preflight)):
+        yield f"`preflight` must name `module:function`, not `{plugin.preflight}`"
     for command, target in plugin.commands.items():
         if not _TARGET.fullmatch(str(target)):
             yield f"command `{command}` must name `module:function`, not `{target}`"

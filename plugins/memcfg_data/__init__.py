@@ -132,6 +132,7 @@ plugin = Plugin(
     provides={"data.source": SOURCES},
     groups={"data": "where the rows come from"},
     hooks="memcfg_data.hooks",
+    preflight="memcfg_data.preflight:look",
     active=source.isin(*SOURCES),
 )  # fmt: skip
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from memcfg.batch import IGNORE
+
 FORMS = (
     ("text",),
     ("messages",),
@@ -24,7 +26,7 @@ FORMS = (
 MAIN = tuple(dict.fromkeys(name for form in FORMS for name in form))
 
 BESIDE: dict[tuple[str, ...], dict[str, str]] = {
-    ("input_ids",): {"labels": "ids", "completion_mask": "ids", "assistant_masks": "ids"},
+    ("input_ids",): {"labels": "ids", "completion_mask": "mask", "assistant_masks": "mask"},
     ("prompt", "completion"): {"label": "flag"},
     ("prompt", "chosen", "rejected"): {"margin": "number"},
     ("chosen", "rejected"): {"margin": "number"},
@@ -33,14 +35,17 @@ BESIDE: dict[tuple[str, ...], dict[str, str]] = {
 
 KINDS = {
     "string": "a string", "turns": "a list of messages", "ids": "a list of whole numbers", "flag": "true or false",
-    "number": "a number",
+    "number": "a number", "mask": "a list of 0 and 1",
 }  # fmt: skip
+
+LARGEST = 2**31 - 1
+"""The largest token id that rows can hold."""
 
 LATER = ("tools", "chat_template_kwargs")
 """Columns, of JSON, that stand beside conversations; the first rows need not have them."""
 
 Columns = Mapping[str, str]
-"""The columns to read and the kind of each: string, turns, ids, flag, number or json."""
+"""The columns to read and the kind of each: string, turns, ids, mask, flag, number or json."""
 
 
 class FormError(ValueError):
@@ -51,20 +56,18 @@ def columns_of(row: Mapping[str, Any]) -> dict[str, str]:
     """The columns of a row's form and what stands beside them. Raises `FormError`."""
     form = form_of(row)
     found = {name: _main_kind(name, row[name]) for name in form}
-    beside = {
-        n: kind_beside(k, row[n] is None or _fits(k, row[n])) for n, k in BESIDE.get(form, {}).items() if n in row
-    }
-    beside = {n: kind for n, kind in beside.items() if kind is not None}
+    there = {n: k for n, k in BESIDE.get(form, {}).items() if n in row}
+    beside = {n: kind_beside(k, row[n] is None or _fits(k, row[n])) for n, k in there.items()}
     if form == ("prompt",):  # what a reward is computed from may have any name
         others = {name: value for name, value in row.items() if name not in (*MAIN, *LATER)}
         beside |= {name: "string" if isinstance(value, str) else "json" for name, value in others.items()}
     return found | beside | {name: "json" for name in LATER if name in row and "turns" in found.values()}
 
 
-def kind_beside(kind: str, fits: bool) -> str | None:
+def kind_beside(kind: str, fits: bool) -> str:
     """The kind of a column beside the form. A mark or a number of another type is handed on as it is: whoever learns from
-    it says what is wrong with it. Token ids of another type are none."""
-    return kind if fits else "json" if kind in ("flag", "number") else None
+    it says what is wrong with it. Labels and masks of another type are a fault."""
+    return "json" if not fits and kind in ("flag", "number") else kind
 
 
 def form_of(names: Iterable[str]) -> tuple[str, ...]:
@@ -95,6 +98,24 @@ def fault(columns: Columns, name: str, value: Any) -> str | None:
     if kind == "json" or _fits(kind, value):
         return turn_fault(value) if kind == "turns" else None
     return f"is {described(value)}, not {KINDS[kind]}"
+
+
+def ids_fault(row: Mapping[str, Any]) -> str | None:
+    """What is wrong with a row of token ids, whose columns are of their kinds; None where nothing is."""
+    ids = row["input_ids"]
+    for name, values in row.items():
+        if values is None:
+            return f"has no `{name}`, which other rows have"
+        if len(values) != len(ids):
+            return f"has {len(values)} values in `{name}` and {len(ids)} in `input_ids`"
+    if not all(_is_id(i) for i in ids):
+        return f"holds {next(i for i in ids if not _is_id(i))} in `input_ids`, which is no token id"
+    wrong = [i for i in row.get("labels", ()) if not _is_id(i) and i != IGNORE]
+    return f"holds {wrong[0]} in `labels`, which is neither a token id nor {IGNORE}" if wrong else None
+
+
+def _is_id(value: Any) -> bool:
+    return value is not None and 0 <= value <= LARGEST
 
 
 def turn_fault(turns: Sequence[Any]) -> str | None:
@@ -144,6 +165,8 @@ def _main_kind(name: str, value: Any) -> str:
 def _fits(kind: str, value: Any) -> bool:
     if kind == "ids":
         return isinstance(value, list) and all(type(v) is int for v in value)
+    if kind == "mask":
+        return isinstance(value, list) and all(type(v) in (int, bool) and v in (0, 1) for v in value)
     if kind == "number":
         return type(value) in (int, float)
     return isinstance(value, {"string": str, "turns": list, "flag": bool}[kind])

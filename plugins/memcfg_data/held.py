@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import datasets
 import pyarrow as pa
 
-from memcfg import Problem, RunError, arrowfile
+from memcfg import RunError, arrowfile
 from memcfg.files import write_atomic
 from memcfg_data import files as named
 from memcfg_data import table
-from memcfg_data.forms import Columns
+from memcfg_data.reading import Make, Reader
 
 UNREADABLE = "could not be read"
 """The ledger's reason for rows that `data.on_error=skip` left out."""
-
-
-class Reader(Protocol):
-    """What reads one file."""
-
-    columns: Columns
-    skipped: int
-    first_fault: Problem | None
-
-    def batches(self) -> Iterator[pa.RecordBatch]: ...
-    def numbered(self) -> Iterator[tuple[int, dict[str, Any]]]: ...
-    def find_columns(self, *, whole: bool = True) -> Columns: ...
-    def finish(self) -> None: ...
-
-
-Make = Callable[[Path, Columns], Reader]
-"""A reader of one file, told the columns (none: to find them itself)."""
 
 
 @dataclass(frozen=True)

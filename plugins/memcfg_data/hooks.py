@@ -16,7 +16,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from memcfg import DataError, Plan, Problem, arrowfile, hookimpl
-from memcfg_data import columnar, files, forms, held, holdout, hub, jsonl, preferences, stdlib, stream, table
+from memcfg_data import files, forms, held, holdout, hub, jsonl, preferences, reading, stdlib, stream, table
 
 if TYPE_CHECKING:
     from memcfg.engine.ledger import Ledger
@@ -29,7 +29,6 @@ COMPARING = ("dpo", "kto", "reward")
 """Trainers that learn from pairs of completions: the standard library gives them such pairs."""
 FEWEST_PAIRS = 200
 """A library that yields fewer pairs than this is not really there."""
-FORMATS = {"jsonl": jsonl, "parquet": columnar}
 
 
 @hookimpl
@@ -133,7 +132,7 @@ def _files(plan: Plan, part: str, ledger: Ledger) -> datasets.Dataset | datasets
         raise DataError(Problem("no file was named", "data.path", fix="data.path=FILE"))
     if _streams(plan, part):
         source = plan["data.source"]
-        return stream.rows_of(files.found(plan["data.path"], "data.path", source), _maker(plan), ledger)
+        return stream.rows_of(files.found(plan["data.path"], "data.path", source), reading.maker(plan), ledger)
     found = file_rows(plan, plan["data.path"], "data.path")
     return _divided(plan, _counted(found, ledger, part), part)
 
@@ -141,18 +140,7 @@ def _files(plan: Plan, part: str, ledger: Ledger) -> datasets.Dataset | datasets
 def file_rows(plan: Plan, name: str, option: str) -> held.Held:
     """All rows of the files that `name` means."""
     source = plan["data.source"]
-    about = (FORMATS[source].VERSION, plan.get("data.on_error"), plan.get("data.columns"))
-    return held.rows_of(files.found(name, option, source), _maker(plan), source, *about)
-
-
-def _maker(plan: Plan) -> held.Make:
-    """What makes the reader of one file."""
-    reader, skip, only = (
-        FORMATS[plan["data.source"]].Reader,
-        plan.get("data.on_error") == "skip",
-        plan.get("data.columns"),
-    )
-    return lambda path, columns: reader(path, columns, only=only, skip=skip)
+    return held.rows_of(files.found(name, option, source), reading.maker(plan), source, *reading.depends_on(plan))
 
 
 def _hub(plan: Plan, part: str, ledger: Ledger) -> datasets.Dataset | datasets.IterableDataset | None:
@@ -175,7 +163,8 @@ def _streams(plan: Plan, part: str) -> bool:
 def _counted(found: held.Held, ledger: Ledger, part: str = "train") -> datasets.Dataset:
     """The rows; those that could not be read are counted, once for all parts of one file."""
     if found.skipped and part == "train":
-        log.warning("%d rows were left out because they could not be read; the first: %s", found.skipped, found.fault)
+        told = "1 row" if found.skipped == 1 else f"{found.skipped} rows"
+        log.warning("left out %s that could not be read; the first: %s", told, found.fault)
         ledger.add(rows_in=found.skipped)
         ledger.drop(held.UNREADABLE, rows=found.skipped, tokens=0)
     return found.rows

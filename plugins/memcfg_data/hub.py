@@ -13,7 +13,8 @@ import datasets
 import pyarrow as pa
 
 from memcfg import DataError, Plan, Problem, arrowfile
-from memcfg_data import columnar, forms, table
+from memcfg import hub as network
+from memcfg_data import columnar, downloaded, forms, table
 from memcfg_data.forms import Columns
 from memcfg_data.held import Held
 
@@ -24,6 +25,8 @@ def load(plan: Plan, split: str, *, stream: bool) -> Any:
     folder = Path(name).expanduser()
     if (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file():
         return _saved(folder, split, stream)
+    if not folder.exists():
+        network.reachable()  # where it is not, what follows finds out at once
     with _quiet(), _explained(name, split):
         return datasets.load_dataset(
             name, plan.get("data.config"), split=split, revision=plan.get("data.revision"), streaming=stream
@@ -99,9 +102,8 @@ def _explained(name: str, split: str) -> Iterator[None]:
         elif isinstance(error, FileNotFoundError) and not isinstance(error, ConnectionError):
             text = f"`{name}` is neither a folder here nor a data set that can be had: {_line(error)}"
         else:
-            text = f"`{name}` is not in the cache of `datasets`, and the hub cannot be reached from here"
-        fix = "give a file or folder (`data=jsonl`, `data=parquet`), or load it once where there is a network"
-        raise DataError(Problem(text, "data.path", fix=fix)) from error
+            raise downloaded.missing(name) from error
+        raise DataError(Problem(text, "data.path", fix=downloaded.FIX)) from error
     except ValueError as error:
         raise DataError(Problem(f"`{name}`: {_line(error)}", "data.path", fix=_choice(error, split))) from error
 

@@ -19,10 +19,18 @@ from memcfg import DataError, Problem
 from memcfg_data import forms, table
 from memcfg_data.forms import Columns
 
-VERSION = 3
+VERSION = 4
 """Part of the cache's name: raise it whenever reading changes."""
 
 HALF = "holds half of a surrogate pair, which is no text"
+SKIP = "leave such rows out with `data.on_error=skip`"
+OTHERS = (
+    (b"PAR1", "is Parquet, not JSON Lines", "read it with `data=parquet`"),
+    (b"\x1f\x8b", "is compressed, and read as it is", "unpack it with `gunzip`"),
+    (b"\xff\xfe", "is UTF-16, and JSON Lines are UTF-8", "write it anew as UTF-8"),
+    (b"\xfe\xff", "is UTF-16, and JSON Lines are UTF-8", "write it anew as UTF-8"),
+)
+"""How files of other kinds begin, what is said of them, and what to do."""
 BATCH = 10_000
 """Rows in one Arrow record batch."""
 
@@ -48,7 +56,7 @@ class Reader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches. Raises `DataError` at the first bad line, or at the end for the file."""
         waiting: list[tuple[int, dict[str, Any]]] = []
-        for numbered in self._numbered(whole_text=False):
+        for numbered in self._numbered(alone=False):
             waiting.append(numbered)
             if len(waiting) == BATCH:
                 yield self._batch(waiting)
@@ -58,17 +66,18 @@ class Reader:
         self.finish()
 
     def numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Rows with the numbers of their lines. A row with a null is noted and left out: `finish` reports it."""
-        return self._numbered(whole_text=True)
+        """Rows with the numbers of their lines, each looked at by itself."""
+        return self._numbered(alone=True)
 
-    def _numbered(self, *, whole_text: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-        """`whole_text`: look for half surrogate pairs in each row; a batch finds them more cheaply in all."""
+    def _numbered(self, *, alone: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+        """`alone`: look for half surrogate pairs in each row, which a batch finds more cheaply in all, and report a null at
+        once, not in `finish` with all others."""
         if not self.columns:
             self.columns = self.find_columns()
         try:
             with self.path.open("rb") as file:
                 for number, line in _lines(file):
-                    if (row := self._row(number, line, whole_text)) is not None:
+                    if (row := self._row(number, line, alone)) is not None:
                         yield number, row
         except OSError as error:
             raise DataError(Problem(f"cannot be read: {error.strerror or error}", str(self.path))) from error
@@ -77,6 +86,7 @@ class Reader:
         """The columns, found by looking at the first row (with `skip`: the first that can be read). Of what only some
         conversations have, such as tools, `whole` looks for the first in all lines; without it there is always a column."""
         with self.path.open("rb") as file:
+            self._refuse_others(file)
             for number, line in _lines(file):
                 try:
                     columns = self._form(number, self._object(number, line))
@@ -89,6 +99,14 @@ class Reader:
         if self.first_fault is not None:
             raise self._nothing_read()
         raise DataError(Problem("holds no rows, only blank lines", str(self.path)))
+
+    def _refuse_others(self, file: BinaryIO) -> None:
+        """Raise `DataError` for a file of another kind."""
+        begin = file.read(4)
+        file.seek(0)
+        for mark, text, fix in OTHERS:
+            if begin.startswith(mark):
+                raise DataError(Problem(text, str(self.path), fix=fix))
 
     def _later(self, columns: Columns, lines: BinaryIO | None) -> dict[str, str]:
         """Columns of conversations that the first row has not."""
@@ -114,12 +132,15 @@ class Reader:
         if not self.filled:
             raise DataError(Problem(forms.nothing_held(self.rows, self._main(), self.held), str(self.path)))
 
-    def _row(self, number: int, line: bytes, whole_text: bool) -> dict[str, Any] | None:
+    def _row(self, number: int, line: bytes, alone: bool) -> dict[str, Any] | None:
         self.rows += 1
         try:
             row = self._checked(number, self._object(number, line))
-            if whole_text and row is not None and not table.encodable(row):
+            if alone and row is not None and not table.encodable(row):
                 raise self._fault(number, HALF)
+            if alone and row is None:
+                null = next(name for name, lines in self.nulls.items() if lines[-1:] == [number])
+                raise self._fault(number, f"`{null}` is null", SKIP)
         except DataError as error:
             if not self.skip:
                 raise
@@ -145,7 +166,11 @@ class Reader:
         if not isinstance(row, dict):
             hint = "; a JSON array must be rewritten with one object a line" if isinstance(row, list) else ""
             raise self._fault(number, f"is {forms.described(row)}, not an object{hint}")
-        return row if self.only is None else {name: row[name] for name in self.only if name in row}
+        if self.only is None:
+            return row
+        if row and not (wanted := {name: row[name] for name in self.only if name in row}):
+            raise self._fault(number, f"has none of `data.columns`; its columns: {forms.listed(row)}")
+        return wanted if row else row
 
     def _form(self, number: int, row: dict[str, Any]) -> dict[str, str]:
         try:
@@ -163,7 +188,11 @@ class Reader:
         if later := [n for n in late if row.get(n) is not None and n not in self.columns]:
             raise self._fault(number, f"has {forms.listed(later)}, which the first row of all has not")
         found = {name: self._value(number, row, name) for name in self.columns}
-        return None if any(found[name] is None for name in main) else found
+        if any(found[name] is None for name in main):
+            return None
+        if main == ["input_ids"] and (wrong := forms.ids_fault(found)) is not None:
+            raise self._fault(number, wrong)
+        return found
 
     def _value(self, number: int, row: dict[str, Any], name: str) -> Any:
         main = name in forms.MAIN
@@ -197,8 +226,8 @@ class Reader:
         first = "" if self.first_fault is None else f"; the first: {self.first_fault.text}"
         return DataError(Problem(f"none of its rows can be used{first}", str(self.path)))
 
-    def _fault(self, number: int, text: str) -> DataError:
-        return DataError(Problem(f"line {number} {text}", str(self.path)))
+    def _fault(self, number: int, text: str, fix: str | None = None) -> DataError:
+        return DataError(Problem(f"line {number} {text}", str(self.path), fix=fix))
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -212,5 +241,5 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg[0].lower()}{error.msg[1:]} at column {error.colno}"
+        return f"{error.msg[0].lower()}{error.msg[1:].removesuffix(' at')} at column {error.colno}"
     return str(error)

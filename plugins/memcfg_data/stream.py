@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import datasets
 
-from memcfg_data.held import UNREADABLE, Make
+from memcfg_data.held import UNREADABLE
+from memcfg_data.reading import Make
 
 if TYPE_CHECKING:
     from memcfg.engine.ledger import Ledger

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import datasets
 
 PLAIN = {
-    "string": pa.string(), "ids": pa.list_(pa.int64()), "flag": pa.bool_(), "number": pa.float64(),
+    "string": pa.string(), "ids": pa.list_(pa.int64()), "mask": pa.list_(pa.bool_()), "flag": pa.bool_(),
+    "number": pa.float64(),
 }  # fmt: skip
 """Arrow types by kind. All other kinds are JSON."""
 
@@ -31,6 +32,8 @@ def batch(rows: Sequence[dict[str, Any]], columns: Columns) -> pa.RecordBatch:
     arrays = []
     for name, kind in columns.items():
         values = [row.get(name) for row in rows]
+        if kind == "mask":
+            values = [None if v is None else list(map(bool, v)) for v in values]
         if kind in PLAIN:
             arrays.append(pa.array(values, PLAIN[kind]))
         else:

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from memcfg import Problem, RunError
+from memcfg import Problem, RunError, hub
 from memcfg.planner.config import refuse_missing
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def located(path: str) -> str:
     if folder.exists():
         raise RunError(Problem(f"`{path}` is a file; give the folder that the model was saved in", key=KEY))
     refuse_missing(path)
+    hub.reachable()  # where it is not, what follows finds out at once
     return path
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memcfg import PENDING
+from memcfg import PENDING, hub
 
 COUNTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 """What the number of experts is called, in different architectures."""
@@ -22,6 +22,7 @@ def model(values: Mapping[str, Any]) -> Any:
 
 def fetched(values: Mapping[str, Any]) -> Any:
     """The same for a name on the hub. Pending where its configuration cannot be had: whoever needs it says so."""
+    hub.reachable()
     from huggingface_hub import hf_hub_download
 
     try:

@@ -8,7 +8,7 @@ import datasets
 import pyarrow as pa
 import torch
 
-from memcfg import DataError, Plan, Problem, hookimpl, rows
+from memcfg import DataError, Plan, Problem, conversations, hookimpl, rows
 from memcfg.batch import Documents
 from memcfg.conversations import use_template
 from memcfg.engine.evidence import Effective
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 EMPTY = "no text"
 """The ledger's reason for rows whose text or completion is empty."""
+LONG = 1024
+"""The length that a user is told where the one they gave is too short for anything."""
 AT_A_TIME = 64
 """Rows of a stream that are tokenised at a time."""
 
@@ -38,8 +40,12 @@ def memcfg_prepare_dataset(
         log.warning("the tokenizer has no end-of-text token: the model will not learn where a document ends")
     use_template(tokenizer, plan.get("data.chat_template"))
     learned = Learned(plan.get("sft.completion_only"), bool(plan.get("sft.assistant_only")))
+    first = first_row(dataset, ledger)
+    refuse_too_short(plan, first, tokenizer)
     if isinstance(dataset, datasets.IterableDataset):
-        return streamed(dataset, tokenizer, learned, ledger, min(AT_A_TIME, plan.get("packing.buffer") or AT_A_TIME))
+        return streamed(
+            dataset, first, tokenizer, learned, ledger, min(AT_A_TIME, plan.get("packing.buffer") or AT_A_TIME)
+        )
     tokens = tokenise(dataset, tokenizer, learned, plan.get("data.num_proc"))
     if not len(tokens):
         raise DataError(Problem(f"all {len(dataset)} {split} rows are empty"))
@@ -51,15 +57,35 @@ def memcfg_prepare_dataset(
     return rows.drop_without_targets(tokens, ledger, split=split, fix="every label is masked: look at the labels")
 
 
-def streamed(
-    dataset: datasets.IterableDataset, tokenizer: PreTrainedTokenizerBase, learned: Learned, ledger: Ledger, size: int
-) -> datasets.IterableDataset:
-    """The same of rows that come one after another, `size` of them tokenised at a time; counted as they come."""
+def first_row(dataset: datasets.Dataset | datasets.IterableDataset, ledger: Ledger) -> dict[str, Any]:
+    """The first row, which will be read again. Raises `DataError` where there is none."""
     counts = ledger.state()
     first = next(iter(dataset), None)
-    ledger.restore(counts)  # this row will be read again
+    ledger.restore(counts)
     if first is None:
-        raise DataError(Problem("the stream has no rows"))
+        held = isinstance(dataset, datasets.Dataset)
+        raise DataError(Problem("there are no rows" if held else "the stream has no rows"))
+    return dict(first)
+
+
+def refuse_too_short(plan: Plan, first: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise `DataError` for a length that is full before a document's first word."""
+    limit = plan.get("truncation.max_length")
+    goes_on = plan.get("packing.strategy") in ("bfd_split", "wrapped")
+    if limit is None or goes_on or plan.get("truncation.mode") == "keep_end":
+        return
+    begins = conversations.beginning(tokenizer, first)
+    if begins >= limit:
+        own = f"{begins} token{'s' if begins > 1 else ''} of the tokenizer and its template"
+        text = f"{limit} leaves no word of a document, for each begins with {own}"
+        raise DataError(Problem(text, "truncation.max_length", fix=f"raise it, as in `truncation.max_length={LONG}`"))
+
+
+def streamed(
+    dataset: datasets.IterableDataset, first: dict[str, Any], tokenizer: PreTrainedTokenizerBase, learned: Learned,
+    ledger: Ledger, size: int,
+) -> datasets.IterableDataset:  # fmt: skip
+    """The same of rows that come one after another, `size` of them tokenised at a time; counted as they come."""
     structs = [name for name, feature in (dataset.features or {}).items() if nested(feature)]
     make = maker(list(first), tokenizer, learned, structs)
 

@@ -68,6 +68,8 @@ def packed(plan: Plan, split: str) -> bool:
 
 def advice(plan: Plan) -> str:
     """What to write where cutting left nothing to learn."""
+    if plan["truncation.max_length"] == 1:
+        return "raise `truncation.max_length`: a target needs a token before it"
     other = "keep_end" if plan["truncation.mode"] == "keep_start" else "keep_start"
     return f"raise `truncation.max_length` (now {plan['truncation.max_length']}), or try `truncation.mode={other}`"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memcfg import PENDING
+from memcfg import PENDING, hub
 
 COLUMNS = frozenset({"image", "images"})
 
@@ -55,6 +55,8 @@ def _hub(name: str, values: Mapping[str, Any]) -> list[str]:
     saved = next(Path(name).expanduser().rglob("dataset_info.json"), None)
     if saved is not None:
         return list(json.loads(saved.read_text(encoding="utf-8"))["features"])
+    if not Path(name).expanduser().exists():
+        hub.reachable()
     from datasets import load_dataset_builder
 
     features = load_dataset_builder(name, values.get("data.config"), revision=values.get("data.revision")).info.features

@@ -186,3 +186,13 @@ def test_a_loss_that_builds_whole_logits_though_its_kernel_should_not(bench: Any
 
 def test_the_plain_kernel_may_build_them(bench: Any, tmp_path: Path) -> None:
     assert "whole logits" in canaries.logits(subject(bench, tmp_path, loss_kernel="full"))
+
+
+@pytest.mark.parametrize("limit", [2, 3, 5, 16])
+def test_what_the_canaries_make_is_no_longer_than_a_document_may_be(bench: Any, tmp_path: Path, limit: int) -> None:
+    run = subject(bench, tmp_path, truncation_max_length=None).run
+    run.plan = {**run.plan, "truncation.max_length": limit}  # type: ignore[assignment]
+    documents = canaries._two_documents(run)
+    assert documents is None or max(documents.lengths()) <= limit
+    probe = canaries._probe(run, run.first[0])
+    assert max(probe.lengths) <= limit

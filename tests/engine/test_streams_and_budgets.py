@@ -67,7 +67,7 @@ def test_a_document_longer_than_any_budget_is_named(tmp_path: Path) -> None:
 
 def test_a_length_that_leaves_no_target_says_what_to_raise(tmp_path: Path) -> None:
     rows = [{"prompt": [{"role": "user", "content": "hi"}], "completion": [{"role": "assistant", "content": "yo"}]}]
-    plan = plan_of(*written(tmp_path, rows), "truncation.max_length=2", "run.steps=1")
+    plan = plan_of(*written(tmp_path, rows), "truncation.max_length=4", "run.steps=1")
     with pytest.raises(DataError, match=r"none of the 1 train rows has a target") as caught:
         build(plan, load().hooks(plan))
     assert "truncation.max_length" in str(caught.value)

@@ -1,6 +1,8 @@
 """What plugins make together: menus, providers, activity, plans; and who is to blame when they do not fit."""
 
 import itertools
+import sys
+import types
 
 import pytest
 
@@ -155,6 +157,27 @@ def test_what_cannot_be_done_yet_is_planned_with_a_warning_and_not_run():
     assert [(note.level, note.rule) for note in plan.notes] == [("warning", "focal.not_yet")]
     with pytest.raises(RunError, match=r"`loss\.type=focal` can be planned but not run yet: it is not written"):
         later.hooks(plan)
+
+
+def test_active_plugins_look_before_anything_is_imported(monkeypatch):
+    """`preflight` is called with the plan; what it raises passes through, what it breaks is the plugin's."""
+    seen = []
+
+    def look(plan):
+        seen.append(plan["loss.type"])
+        raise seen_errors.pop()
+
+    seen_errors = [ZeroDivisionError("0"), RunError("no such file")]
+    module = types.ModuleType("acme_look")
+    module.look = look
+    monkeypatch.setitem(sys.modules, "acme_look", module)
+    made = registry(host(), focal(preflight="acme_look:look", active=key("loss.type") == "focal"))
+    made.preflight(made.plan(request()))
+    with pytest.raises(RunError, match="no such file"):
+        made.preflight(made.plan(request(loss__type="focal")))
+    with pytest.raises(PluginError, match=r"its preflight `acme_look:look` failed: ZeroDivisionError: 0"):
+        made.preflight(made.plan(request(loss__type="focal")))
+    assert seen == ["focal", "focal"]
 
 
 # ------------------------------------------------------------------------------------------------ who is to blame

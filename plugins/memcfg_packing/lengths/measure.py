@@ -42,6 +42,7 @@ def measure(overrides: Sequence[str], registry: Registry, config_dir: str | None
 
     plan = resolve(overrides, registry=registry, config_dir=config_dir)
     uncut = resolve([*overrides, *UNCUT], registry=registry, config_dir=config_dir)
+    registry.preflight(uncut)
     hooks = registry.hooks(uncut)
     tokenizer = hooks.load_tokenizer(plan=uncut)
     raw = hooks.load_dataset(plan=uncut, split="train", ledger=Ledger())

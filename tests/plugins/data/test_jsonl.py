@@ -104,7 +104,24 @@ FAULTS: list[tuple[Any, str]] = [
     (b'{"text": "a"}\n{"text": "\xff\xfe"}\n', r"line 2 is not UTF-8 \(byte 11\)"),
     ('{"text": "a"}\n{"text": "\\ud800"}\n', r"line 2 holds half of a surrogate pair"),
     ("[" * 100_000 + "\n", r"line 1 is not JSON"),
+    ('{"text": "a"}\n{"text": "b\n', r"line 2 is not JSON: invalid control character at column 12"),
     ("\n \n", r"holds no rows, only blank lines"),
+    (b"PAR1\x15\x04", r"is Parquet, not JSON Lines\n  read it with `data=parquet`"),
+    (b"\x1f\x8b\x08", r"is compressed, and read as it is"),
+    ('{"text": "a"}'.encode("utf-16"), r"is UTF-16, and JSON Lines are UTF-8"),
+    ([{"input_ids": [1, 2]}, {"input_ids": [1, -2]}], r"line 2 holds -2 in `input_ids`, which is no token id"),
+    ([{"input_ids": [1, 2**31]}], r"line 1 holds 2147483648 in `input_ids`, which is no token id"),
+    (
+        [{"input_ids": [1, 2], "labels": [-100, 2]}, {"input_ids": [1, 2], "labels": [2]}],
+        r"line 2 has 1 values in `labels` and 2 in `input_ids`",
+    ),
+    ([{"input_ids": [1, 2], "labels": [2, -1]}], r"line 1 holds -1 in `labels`, which is neither a token id nor -100"),
+    ([{"input_ids": [1, 2], "labels": [1.0, 2.0]}], r"line 1 `labels` is a list, not a list of whole numbers"),
+    ([{"input_ids": [1, 2], "completion_mask": [0, 2]}], r"line 1 `completion_mask` is a list, not a list of 0 and 1"),
+    (
+        [{"input_ids": [1], "labels": [1]}, {"input_ids": [1]}],
+        r"line 2 has no `labels`, which other rows have",
+    ),
     ("", r"is empty"),
 ]
 
@@ -117,6 +134,19 @@ def test_each_fault_is_one_message_with_its_line(tmp_path: Path, cache_folder: P
     assert len(caught.value.problems) == 1
     assert str(path) in str(caught.value)
     assert not list(cache_folder.glob("**/*")), "nothing half-written is left"
+
+
+def test_masks_are_zeros_and_ones_or_words(tmp_path: Path) -> None:
+    rows = [
+        {"input_ids": [1, 2], "completion_mask": [0, 1], "assistant_masks": [False, True]},
+        {"input_ids": [3], "completion_mask": [True], "assistant_masks": [1]},
+    ]
+    assert read(written(tmp_path, rows)) == rows
+
+
+def test_columns_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"line 1 has none of `data.columns`; its columns: `text`"):
+        read(written(tmp_path, [{"text": "a"}]), columns=["body"])
 
 
 def test_a_file_that_is_not_there_names_its_neighbour(tmp_path: Path) -> None:

@@ -82,6 +82,13 @@ FAULTS: list[tuple[Any, str]] = [
     ({"body": ["a"]}, r"has neither `text`, nor `messages`"),
     ({"messages": [["a"]]}, r"`messages` holds list<.*string>, not a list of messages"),
     ({"messages": [[{"from": "a"}]]}, r"row 1, `messages`: message 0 has no `role`; its keys: `from`"),
+    ({"input_ids": [[1, 2], [3, -4]]}, r"row 2 holds -4 in `input_ids`, which is no token id"),
+    ({"input_ids": [[1, None]]}, r"row 1 holds None in `input_ids`, which is no token id"),
+    ({"input_ids": [[1], [2]], "labels": [[1], [2, 3]]}, r"row 2 has 2 values in `labels` and 1 in `input_ids`"),
+    ({"input_ids": [[1], [2]], "labels": [[1], None]}, r"row 2 has no `labels`, which other rows have"),
+    ({"input_ids": [[1], [2]], "labels": [[1], [-1]]}, r"row 2 holds -1 in `labels`"),
+    ({"input_ids": [[1]], "labels": [[0.5]]}, r"`labels` holds list<.*double>, not a list of whole numbers"),
+    ({"body": ["a"], "text": [None]}, r"`text` is null in every row"),
     ({"input_ids": [[0.5]]}, r"`input_ids` holds list<.*double>, not a list of whole numbers"),
 ]
 
@@ -115,7 +122,7 @@ def test_rows_that_cannot_be_read_are_left_out_and_counted(
         assert [row["text"] for row in found] == ["a", "b"]
         assert (ledger.rows_in, ledger.rows_dropped, dict(ledger.reasons)) == (4, 4, {"could not be read": 4})
     if not streaming:
-        assert "4 rows were left out" in caplog.text
+        assert "left out 4 rows that could not be read" in caplog.text
         assert "line 2 is not JSON" in caplog.text
     with pytest.raises(DataError, match="line 2 is not JSON"):
         list(load("jsonl", path, streaming=streaming)[0])
@@ -133,6 +140,37 @@ def test_nulls_in_a_table_are_left_out_on_request(tmp_path: Path) -> None:
     found, ledger = load("parquet", path, on_error="skip")
     assert [row["text"] for row in found] == ["a", "b"]
     assert (ledger.rows_dropped, ledger.rows_in) == (1, 1)
+
+
+MIXED = {
+    "messages": [[{"role": "user", "content": "a"}], [{"role": None, "content": "b"}], None],
+    "input_ids": [[1, 2], [3, -1], None],
+}
+
+
+@pytest.mark.parametrize("name", list(MIXED))
+@pytest.mark.parametrize("streaming", [False, True])
+def test_every_kind_of_bad_row_of_a_table_is_left_out_on_request(tmp_path: Path, name: str, streaming: bool) -> None:
+    path = parquet(tmp_path / "a.parquet", {name: MIXED[name]})
+    found, ledger = load("parquet", path, on_error="skip", streaming=streaming)
+    assert [row[name] for row in found] == MIXED[name][:1]
+    assert (ledger.rows_dropped, ledger.rows_in) == (2, 2)
+
+
+def test_categories_are_text(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", {"text": pa.array(["a", "b", "a"]).dictionary_encode()})
+    assert [row["text"] for row in load("parquet", path)[0]] == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_stream_stops_at_the_first_null(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(
+        "".join(f'{{"text": {"null" if n == number else "1" and chr(34) + "a" + chr(34)}}}\n' for n in range(1, 6))
+    )
+    with pytest.raises(DataError, match=rf"line {number} `text` is null\n  leave such rows out") as caught:
+        list(load("jsonl", path, streaming=True)[0])
+    assert len(caught.value.problems) == 1
 
 
 def test_a_folder_that_datasets_saved(tmp_path: Path) -> None:

@@ -254,3 +254,32 @@ def test_another_template_makes_other_rows(tmp_path: Path, monkeypatch: pytest.M
     files = [rows.cache_files[0]["filename"] for rows in found]
     assert files[0] == files[1]
     assert len(set(files)) == 3
+
+
+TOO_SHORT = [
+    ({"messages": [{"role": "user", "content": "hi"}]}, 2, {}, 2, "a beginning and a role"),
+    ({"messages": [{"role": "user", "content": "hi"}]}, 3, {}, None, "one word is left"),
+    ({"prompt": [{"role": "user", "content": "hi"}], "completion": "yo"}, 2, {}, 2, "a prompt that is a conversation"),
+    ({"text": "hi yo"}, 1, {}, 1, "the tokenizer begins a text"),
+    ({"messages": [{"role": "user", "content": "hi"}]}, 2, {"truncation.mode": "keep_end"}, None, "the end is kept"),
+    ({"messages": [{"role": "user", "content": "hi"}]}, 2, {"packing.strategy": "bfd_split"}, None, "it goes on elsewhere"),
+    ({"input_ids": [1, 2, 3]}, 1, {}, None, "ids that were brought have no beginning"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "limit", "more", "begins", "because"), TOO_SHORT)
+def test_a_length_that_the_beginning_fills(
+    row: dict[str, Any], limit: int, more: dict[str, Any], begins: int | None, because: str
+) -> None:
+    from memcfg_sft.hooks import refuse_too_short
+
+    plan: Any = {"truncation.max_length": limit} | more
+    if begins is None:
+        refuse_too_short(plan, row, words())
+        return
+    with pytest.raises(DataError) as caught:
+        refuse_too_short(plan, row, words())
+    assert str(caught.value) == (
+        f"`truncation.max_length`: {limit} leaves no word of a document, for each begins with {begins} "
+        f"token{'s' if begins > 1 else ''} of the tokenizer and its template\n  raise it, as in `truncation.max_length=1024`"
+    ), because
