@@ -16,6 +16,7 @@ FORBIDDEN = {
     "registry": {"memcfg.compose", "memcfg.engine", "memcfg.report", "memcfg.commands", "hydra", "omegaconf"} | HEAVY,
     "core": {"memcfg.compose", "memcfg.engine", "memcfg.report", "hydra", "omegaconf"} | HEAVY,
     "compose": {"memcfg.engine", "memcfg.report"} | HEAVY,
+    "testing": {"hydra", "omegaconf", "pytest"},
     "report": {"memcfg.compose", "memcfg.engine", "hydra", "omegaconf"} | HEAVY,
     "engine": {
         "memcfg.compose",

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
@@ -46,11 +46,22 @@ class Candidate:
         return {_normal(self.found.name), self.found.distribution}
 
 
-def installed(extra: Sequence[Plugin] = (), discover: bool = True) -> tuple[Installed, ...]:
-    """Every plugin, sorted, core first: what is installed, the local file, and what was handed in."""
-    found = _switched([*_installed(), *_local()]) if discover else []
+def installed(extra: Sequence[Plugin] = (), discover: bool | Collection[str] = True) -> tuple[Installed, ...]:
+    """Every plugin, sorted, core first: what is installed (of which `discover` may name plugins or distributions), the
+    local file, and what was handed in. Raises `PluginError` for a name that is not installed."""
+    found = _switched(_candidates(discover))
     given = [_loaded(Candidate(Installed(p.name, GIVEN, "", ""), partial(_same, p))) for p in extra]
     return (_core(), *sorted([*found, *given], key=lambda p: (p.distribution, p.name, p.entry_point)))
+
+
+def _candidates(discover: bool | Collection[str]) -> list[Candidate]:
+    if isinstance(discover, bool):
+        return [*_installed(), *_local()] if discover else []
+    wanted = {_normal(name): name for name in discover}
+    found = [candidate for candidate in _installed() if candidate.names & wanted.keys()]
+    for name in wanted.keys() - {"core"} - {name for candidate in found for name in candidate.names}:
+        raise PluginError("no installed plugin or distribution has this name", wanted[name])
+    return found
 
 
 def flag(name: str) -> bool:

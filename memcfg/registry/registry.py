@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,22 +25,29 @@ from memcfg.solver.request import Request
 from memcfg.solver.resolve import resolve
 from memcfg.solver.theory import Theory
 
+Discover = bool | tuple[str, ...]
 
-def load(*, discover: bool = True, extra: Sequence[Plugin] = (), strict: bool | None = None) -> Registry:
-    """The registry of the installed plugins (none but core if not `discover`) and of those handed in.
+
+def load(
+    *, discover: bool | Collection[str] = True, extra: Sequence[Plugin] = (), strict: bool | None = None
+) -> Registry:
+    """The registry of the installed plugins and of those handed in. `discover=False` leaves all but core out; names of
+    plugins or of distributions ("memcfg" is its own) all but those.
 
     `strict=True` raises the first error of any plugin as a `PluginError`; `False` none but core's, so that a broken
     installation can still be looked at; `None` raises errors of memcfg's own plugins and records those of third parties,
     unless `MEMCFG_STRICT_PLUGINS=1`. What is installed is looked up once a process."""
     if strict is None and flag("MEMCFG_STRICT_PLUGINS"):
         strict = True
+    if not isinstance(discover, bool):
+        discover = tuple(sorted(discover))
     if extra:
         return _load(discover, tuple(extra), strict)
     return _remembered(discover, strict, environment())
 
 
 @cache
-def _remembered(discover: bool, strict: bool | None, environment: tuple[str | None, ...]) -> Registry:
+def _remembered(discover: Discover, strict: bool | None, environment: tuple[str | None, ...]) -> Registry:
     """A command may look at what is installed, whatever its state, and then use it: where nothing is broken, that is one
     and the same registry."""
     if strict is not False:
@@ -50,7 +57,7 @@ def _remembered(discover: bool, strict: bool | None, environment: tuple[str | No
     return _load(discover, (), strict)
 
 
-def _load(discover: bool, extra: Sequence[Plugin], strict: bool | None) -> Registry:
+def _load(discover: Discover, extra: Sequence[Plugin], strict: bool | None) -> Registry:
     plugins = installed(extra, discover)
     _raise_broken(plugins, strict)
     assembly = assemble(plugins, tolerant=strict is False)

@@ -17,7 +17,6 @@ behaviour of the trainers that memcfg follows, and from what memcfg promises. No
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -194,19 +193,6 @@ def theory() -> Theory:
 @pytest.fixture(scope="session")
 def rows() -> list[Row]:
     return ROWS
-
-
-@pytest.fixture(scope="session")
-def exercised() -> Callable[..., None]:
-    """Writes down the rules that a row which holds names as responsible, for `memcfg lint --exercised FILE`."""
-    file = os.environ.get("MEMCFG_EXERCISED")
-
-    def note(*rules: str) -> None:
-        if file is not None:
-            with open(file, "a", encoding="utf-8") as lines:
-                lines.write("".join(f"{rule}\n" for rule in rules))
-
-    return note
 
 
 @pytest.fixture(scope="session")

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from memcfg import RuleError
 from memcfg.registry import load
 from memcfg.solver import Theory
+from memcfg.testing.rules import exercised, without
 
 
-def test_row(
-    row: Any, theory: Theory, fault: Callable[[Theory, Any], str | None], exercised: Callable[..., None]
-) -> None:
+def test_row(row: Any, theory: Theory, fault: Callable[[Theory, Any], str | None]) -> None:
     assert fault(theory, row) is None, f"tests/conformance/tables/{row.table}.md:{row.line}"
     exercised(*row.because)
 
@@ -46,11 +44,3 @@ def test_deleting_any_rule_fails_a_row(
         and not any(fault(mutant, row) is not None for row in rows if rule in row.because)
     ]
     assert not unnoticed
-
-
-def without(theory: Theory, rule: str) -> Theory | None:
-    """The rule base without one rule; None where the others cannot be loaded without it."""
-    try:
-        return Theory.build(theory.options.values(), [r for r in theory.rules.values() if r.id != rule])
-    except RuleError:
-        return None

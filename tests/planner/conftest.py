@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from memcfg.compose import resolve
 from memcfg.engine.build import build
@@ -20,9 +18,7 @@ from memcfg.planner.hosts import machine_of
 from memcfg.planner.simulate import record
 from memcfg.planner.trace import Trace
 from memcfg.registry import Registry, load
-
-RANDOM_STATE = 5056
-"""Bytes of the CPU's random state, which each checkpointed layer keeps: in host memory, whatever the device."""
+from memcfg.testing import PeakMemory
 
 SMALL = (
     "model.hidden=64", "model.layers=3", "truncation.max_length=96", "run.batch_size=2", "model.tied=false",
@@ -105,31 +101,6 @@ def measured_growth(plan: Plan, registry: Registry, lengths: Lengths | None = No
         step(run.model, run.optimizer, max_grad_norm=plan.get("run.max_grad_norm"))
 
     once()
-    gc.collect()
-    gc.disable()
-    try:
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-            once()
-    finally:
-        gc.enable()
-    return highest(sizes(seen))
-
-
-def sizes(seen: profile) -> Sequence[int]:
-    """Allocations (and frees, negative) in the order in which they happened."""
-    found: list[tuple[int, int]] = []
-    stack = list(seen.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
-    while stack:
-        event = stack.pop()
-        if event.name == "[memory]":
-            found.append((event.start_time_ns, event.extra_fields.alloc_size))
-        stack.extend(event.children)
-    return [size for _, size in sorted(found, key=lambda pair: pair[0]) if abs(size) != RANDOM_STATE]
-
-
-def highest(changes: Sequence[int]) -> int:
-    live = peak = 0
-    for size in changes:
-        live += size
-        peak = max(peak, live)
-    return peak
+    with PeakMemory() as peak:
+        once()
+    return peak.bytes
