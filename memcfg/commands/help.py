@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -59,7 +60,7 @@ FLAGS = {
 def page(registry: Registry, config_dir: str | None = None) -> str:
     """The whole help page."""
     groups = group_names([*_folders(registry.conf_paths()), *([Path(config_dir)] if config_dir else [])])
-    commands = {**COMMANDS, **{name: f"from a plugin ({target})" for name, target in registry.commands().items()}}
+    commands = {**COMMANDS, **{name: purpose(target) for name, target in registry.commands().items()}}
     parts = [USAGE, _table("commands", commands), OVERRIDES, _groups(groups, registry.groups())]
     return "\n".join([*parts, _table("flags", FLAGS), EXAMPLES]).rstrip()
 
@@ -71,6 +72,20 @@ def group_names(folders: Iterable[Path]) -> dict[str, list[str]]:
         for file in folder.glob("*/*.yaml"):
             found.setdefault(file.parent.name, set()).add(file.stem)
     return {group: sorted(names) for group, names in sorted(found.items())}
+
+
+def purpose(target: str) -> str:
+    """What a plugin's command is for: the first line of its function's documentation, read without importing the module."""
+    module, _, name = target.partition(":")
+    try:
+        found = importlib.util.find_spec(module)
+        text = Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""
+        functions = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
+        doc = next((ast.get_docstring(node) or "" for node in functions), "")
+    except (ImportError, OSError, ValueError, SyntaxError):
+        doc = ""
+    first = " ".join(doc.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
+    return first[:1].lower() + first[1:] if first else f"from a plugin ({target})"
 
 
 def _folders(paths: Iterable[str]) -> Iterator[Path]:

@@ -20,7 +20,7 @@ MEMORY = "--memory"
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the profile of a request's documents. Reads `--json`, `--html FILE`, `--png FILE`, `--quiet`, and `--memory`,
+    """How long documents are, and what each `truncation.max_length` would cost. Reads `--json`, `--html FILE`, `--png FILE`, `--quiet`, and `--memory`,
     which predicts the peak memory of each candidate."""
     arguments = read([word for word in words if word != MEMORY])
     arguments.command, overrides = "lengths", [w for w in (arguments.command, *arguments.rest) if w is not None]

@@ -1,0 +1,88 @@
+"""What a single argument becomes. Each maker gives a function for `Arg.becomes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from memcfg.report.words import listed
+from memcfg.report.words import value as shown
+from memcfg_migrate.outcome import Outcome
+from memcfg_migrate.said import Arg, Becomes, Said
+
+
+def to(key: str, values: Mapping[Any, Any] | None = None, differs: str = "") -> Becomes:
+    """Another name for the same thing; `values` translates those that are called differently. `differs`: what to say of
+    a value that was given."""
+
+    def becomes(said: Said, name: str, out: Outcome) -> None:
+        value = said[name]
+        if values is not None and value not in values:
+            menu = listed([str(v) for v in values if v is not None])
+            out.remark("learning", said.text(name), f"`{key}` has no such value: {menu} have one", said.where(name))
+            return
+        carry(said, name, out, key, value if values is None else values[value])
+        if differs and name in said:
+            out.remark("differs", said.text(name), differs)
+
+    return becomes
+
+
+def carry(said: Said, name: str, out: Outcome, key: str, value: Any) -> None:
+    """Set an option to what an argument says, or to what it is by default; to nothing where it could not be read."""
+    if name not in said.unread:
+        out.carry(key, value, said.text(name), given=name in said)
+
+
+def missing(kind: str, text: str, *inert: Any) -> Becomes:
+    """No equivalent. `inert`: further values that do nothing."""
+
+    def becomes(said: Said, name: str, out: Outcome) -> None:
+        value = said[name]
+        if name in said and not any(type(value) is type(other) and value == other for other in inert):
+            out.remark(kind, said.text(name), text)
+
+    return becomes
+
+
+def learning(text: str, *inert: Any) -> Becomes:
+    """No equivalent, and it matters to what is learned."""
+    return missing("learning", text, *inert)
+
+
+def other(text: str, *inert: Any) -> Becomes:
+    """No equivalent, and the result is the same without it."""
+    return missing("other", text, *inert)
+
+
+def same(text: str) -> Becomes:
+    """Nothing needs to be said here."""
+    return missing("same", text)
+
+
+def there(text: str) -> Becomes:
+    """The other program does not heed it."""
+    return missing("there", text)
+
+
+def around(text: str, **defaults: Any) -> Iterator[Arg]:
+    """Arguments about what surrounds training, all without an equivalent for one reason."""
+    for name, default in defaults.items():
+        yield Arg(name, "any", default, other(text))
+
+
+def inert(text: str, **defaults: Any) -> Iterator[Arg]:
+    """Arguments that nothing needs to be said of."""
+    for name, default in defaults.items():
+        yield Arg(name, "any", default, same(text))
+
+
+def translate(said: Said, out: Outcome) -> None:
+    """Everything that an argument becomes by itself. What is not known, and what nothing has asked for, is a problem."""
+    for name, arg in said.args.items():
+        if arg.becomes is not None and (arg.default is not None or name in said):
+            arg.becomes(said, name, out)
+
+
+def quoted(value: Any) -> str:
+    return f"`{shown(value)}`"
