@@ -17,6 +17,8 @@ from typing import Final
 
 from memcfg.commands import COMMANDS
 from memcfg.commands.arguments import Arguments, read
+from memcfg.commands.launch import Told
+from memcfg.commands.ranks import launched, may_speak, rank
 from memcfg.compose.spelling import nearest
 from memcfg.errors import MemcfgError, Problem, RequestError
 from memcfg.report.console import Terminal
@@ -33,21 +35,25 @@ class Terminated(KeyboardInterrupt):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    terminal = Terminal()
+    terminal = Terminal(mute=rank() > 0)
     _heed_sigterm()
     try:
         code = _run(words, terminal)
         sys.stdout.flush()
         return code
+    except Told as error:
+        return error.exit_code
     except MemcfgError as error:
         _debug()
         from memcfg.report.errors import error_text
 
-        terminal.fail(error_text(error))
+        if may_speak(error):
+            terminal.fail(error_text(error))
         return error.exit_code
     except KeyboardInterrupt as stop:
         _debug()
-        terminal.fail("terminated" if isinstance(stop, Terminated) else "interrupted")
+        if not launched():  # else the launcher says it, once
+            terminal.fail("terminated" if isinstance(stop, Terminated) else "interrupted")
         return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
     except BrokenPipeError:
         _close_stdout()
@@ -56,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _debug()
         from memcfg.report.errors import unexpected_text
 
-        terminal.fail(unexpected_text(error))
+        if may_speak(error):
+            terminal.fail(unexpected_text(error))
         return 1
 
 

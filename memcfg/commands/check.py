@@ -41,8 +41,10 @@ def _check(arguments: Arguments, terminal: Terminal) -> int:
     hooks = registry.hooks(plan)
     calm_openmp(plan.device)
     from memcfg.engine.checking import check
+    from memcfg.engine.joining import leave
 
     found = check(plan, hooks, reporter=TrainingTalk(terminal))
+    leave()
     terminal.show(jsonform.text(as_json(found)) if arguments.has("json") else checked_text(found))
     return 0
 

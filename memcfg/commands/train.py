@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
 from memcfg.commands.journal import JOURNAL_FILE, journal
+from memcfg.commands.ranks import launched, rank
 from memcfg.errors import OutOfMemory, Problem, RequestError, RunError
 from memcfg.files import reason, write_atomic
 from memcfg.report.console import Terminal
@@ -71,23 +72,31 @@ def execute(
 
     Until the first step nothing is left behind by a failure: a folder that holds a plan and no run would look like one."""
     from memcfg.commands.fit import expectation, explain
+    from memcfg.engine.joining import join, leave
     from memcfg.planfile import save
     from memcfg.report.progress import TrainingTalk
     from memcfg.report.summary import header, summary
 
     registry.preflight(plan)
     hooks = registry.hooks(plan)
-    folder, made = (run_dir, None) if run_dir is not None and in_place else make_folder(run_dir or _wanted(plan))
+    calm_openmp(plan.device)
+    together = to_start(plan)
+    group = None if together else join(plan, hooks)
+    folder, made = run_dir, None
+    if (group is None or group.main) and not (in_place and run_dir is not None):
+        folder, made = make_folder(run_dir or _wanted(plan))
+    folder = Path(folder if group is None else group.shared(str(folder)))  # type: ignore[arg-type]
+    if together:
+        return _together(plan, folder, together, terminal, made)
     terminal.say("", header(plan.device, str(folder)))
     with journal(plan, folder, terminal):
         try:
             if made is not None:
                 save(plan, folder / PLAN_FILE)
-            calm_openmp(plan.device)
             from memcfg.engine.execute import train
 
             talk, expected = TrainingTalk(terminal), expectation(plan, registry)
-            report = train(plan, hooks, folder, reporter=talk, predicted=expected).to_dict()
+            report = train(plan, hooks, folder, reporter=talk, predicted=expected, group=group).to_dict()
         except OutOfMemory as error:
             _clear(folder, made)
             explain(error, plan, registry, terminal)
@@ -95,9 +104,33 @@ def execute(
         except BaseException:
             _clear(folder, made)
             raise
-        write_atomic(folder / REPORT_FILE, json.dumps(report, indent=2) + "\n")
+        if rank() == 0:
+            write_atomic(folder / REPORT_FILE, json.dumps(report, indent=2) + "\n")
+        leave()
     terminal.show("", summary(report))
     return report
+
+
+def to_start(plan: Plan) -> int:
+    """How many processes are to be started here for the plan; 0 where it runs in this one."""
+    count = plan.get("distributed.processes")
+    return int(count) if count and not launched() and plan.get("distributed.strategy") not in (None, "none") else 0
+
+
+def _together(plan: Plan, folder: Path, count: int, terminal: Terminal, made: bool | None) -> dict[str, Any]:
+    """Train the plan in its folder in processes of its own. Returns the report that the first one wrote."""
+    from memcfg.commands.launch import run_together
+    from memcfg.planfile import save, secrets
+
+    flags = [*(["--quiet"] if terminal.quiet else []), *([] if terminal.color else ["--no-color"])]
+    try:
+        if made is not None:
+            save(plan, folder / PLAN_FILE)
+        run_together(folder / PLAN_FILE, count, flags, secrets(plan), cpu=plan.device == "cpu")
+    except BaseException:
+        _clear(folder, made)
+        raise
+    return dict(json.loads((folder / REPORT_FILE).read_text(encoding="utf-8")))
 
 
 def refuse_assumed(plan: Plan) -> None:

@@ -30,8 +30,12 @@ def device_capability(choices: Choices) -> int:
 
 
 def world_size(choices: Choices) -> int:
-    """Processes that the launcher (`torchrun`, `accelerate launch`) started."""
-    stated = os.environ.get("WORLD_SIZE", "").strip() or "1"
+    """Processes that the launcher (`torchrun`, `accelerate launch`) started; without one, those that the request wants to
+    be started on this machine."""
+    stated = os.environ.get("WORLD_SIZE", "").strip()
+    if not stated:
+        wanted = choices.get("distributed.processes")
+        return wanted if type(wanted) is int and wanted >= 1 else 1
     if not stated.isdigit() or int(stated) < 1:
         raise RunError(f"the environment variable `WORLD_SIZE` is `{stated}`, not a number of processes")
     return int(stated)

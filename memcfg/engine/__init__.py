@@ -10,3 +10,5 @@ import logging
 # Where bitsandbytes is installed, importing Transformers' Trainer imports it, and on a CPU it then complains that a kernel
 # for 4-bit weights cannot be downloaded, whether or not anything uses one.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+# Likewise DeepSpeed, whoever uses it: that there is no GPU the plan says. It sets the level of its logger when imported.
+logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)

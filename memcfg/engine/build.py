@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg.batch import Compared, Taught
 from memcfg.engine import companion, vocabulary
 from memcfg.engine.forward import attach_head
+from memcfg.engine.joining import spreads
 from memcfg.engine.ledger import Ledger
 from memcfg.engine.loader import MicroBatches
 from memcfg.errors import DataError, Problem
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from memcfg.batch import Attention, Batch, Grouping, Head, Layout, Objective, Reference, TokenLoss
     from memcfg.engine.loader import Collator
+    from memcfg.engine.spread import Spread
     from memcfg.plan import Plan
     from memcfg.registry.hooks import Hooks
 
@@ -34,7 +36,8 @@ class Run:
 
     `ledger` accounts for the training rows, `eval_ledger` for the held-out ones. `first` holds the micro-batches of the
     first step as soon as training begins, for the canaries and for `memcfg_evidence`. `grouping` says which rows make a
-    micro-batch, where that is not `run.batch_size` of them."""
+    micro-batch, where that is not `run.batch_size` of them. `spread` is how several processes share the run, None for one;
+    `wrapped` is the model as Accelerate prepared it, once it has."""
 
     plan: Plan
     hooks: Hooks
@@ -56,6 +59,8 @@ class Run:
     first: list[Batch] = field(default_factory=list)
     grouping: Grouping | None = None
     reference: Reference | None = None
+    spread: Spread | None = None
+    wrapped: torch.nn.Module | None = None
 
 
 NEEDED = (
@@ -73,6 +78,7 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     device = device or plan.device
     scored = plan.get("loss.type") is not None
     compared = plan.get("reference.mode") is not None
+    spread: Spread | None = hooks.spread(plan=plan) if spreads(plan) and device != "meta" else None
     hooks.require(*NEEDED, *(["loss"] if scored else []), *(["reference"] if compared else []))
     tokenizer = hooks.load_tokenizer(plan=plan)
     ledgers = {"train": Ledger(), "eval": Ledger()}
@@ -80,7 +86,7 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     rows = {split: prepared.rows for split, prepared in found.items()}
     collator = hooks.collator(plan=plan, tokenizer=tokenizer) if data else None
     layout = hooks.layout(plan=plan, tokenizer=tokenizer)
-    model, attention, head = _model(plan, hooks, device)
+    model, attention, head = _model(plan, hooks, device if spread is None else spread.load_on)
     if collator is not None:
         collator = _known(found, tokenizer, model, collator)
     objective, loss = hooks.objective(plan=plan), hooks.loss(plan=plan) if scored else None
@@ -100,7 +106,7 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
         reference.follow(model, optimizer)
     return Run(
         plan, hooks, device, tokenizer, rows["train"], rows["eval"], collator, layout, model, attention, loss, head,
-        objective, optimizer, reference=reference,
+        objective, optimizer, reference=reference, spread=spread,
         contexts=list(hooks.step_context(plan=plan, model=model, contexts=[])),
         ledger=ledgers["train"], eval_ledger=ledgers["eval"], grouping=hooks.grouping(plan=plan, grouping=None),
     )  # fmt: skip

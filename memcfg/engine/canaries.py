@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memcfg.batch import Documents
 from memcfg.engine.forward import causal_model
+from memcfg.engine.joining import Group
 from memcfg.engine.ranks import ranks_of
 from memcfg.engine.update import counted, entered
 from memcfg.errors import Problem, RunError
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from memcfg.batch import Batch
     from memcfg.engine.build import Run
+    from memcfg.engine.trainer import EngineTrainer
 
 TOLERANCE: Final = {torch.float32: 1e-4, torch.float64: 1e-8}
 """How far a hidden state may move, relative to the root mean square, when another document changes. It is zero wherever
@@ -46,12 +49,28 @@ STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """What is looked at: the run, with the model and optimizer as the accelerator prepared them."""
+    """What is looked at: the run, with the model and optimizer as the accelerator prepared them. `held`: the names of
+    the parameters that the optimizer held before that."""
 
     run: Run
     model: torch.nn.Module
     optimizer: Any
     accelerator: Accelerator
+    held: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, trainer: EngineTrainer) -> Subject:
+        return cls(trainer.run, trainer.model_wrapped, trainer.optimizer, trainer.accelerator, trainer.held)
+
+    @cached_property
+    def batches(self) -> list[Batch]:
+        """Micro-batches of the first step. With several processes those of the first one, for all: a sharded model runs
+        only where each process does the same."""
+        group = Group(self.accelerator.process_index, self.accelerator.num_processes)
+        shared: list[Batch] = (
+            group.shared([batch.to("cpu") for batch in self.run.first]) if group.size > 1 else self.run.first
+        )
+        return [batch.to(self.accelerator.device) for batch in shared]
 
 
 def check(subject: Subject) -> dict[str, str]:
@@ -62,7 +81,7 @@ def check(subject: Subject) -> dict[str, str]:
 def supervised(subject: Subject) -> str:
     """The first step supervises something."""
     run = subject.run
-    count = int(counted(run.objective, run.first))
+    count = int(ranks_of(subject.accelerator).total(counted(run.objective, run.first)))
     if count == 0:
         seen = f"{run.ledger.tokens_supervised} of {run.ledger.tokens_kept} prepared tokens are targets"
         raise RunError(Problem(f"the first step has no target: every label is masked ({seen})", key="data.source"))
@@ -88,6 +107,8 @@ def optimizer(subject: Subject) -> str:
     held = [id(p) for group in subject.optimizer.param_groups for p in group["params"]]
     trainable = {id(p): name for name, p in subject.model.named_parameters() if p.requires_grad}
     missing = [name for key, name in trainable.items() if key not in set(held)]
+    if len(missing) == len(trainable) and subject.held:  # flat shards took the parameters' place
+        missing = [n for n, p in subject.run.model.named_parameters() if p.requires_grad and n not in subject.held]
     if not trainable:
         raise RunError(Problem("no parameter requires a gradient: there is nothing to train", key="optimizer.name"))
     if missing:
@@ -101,7 +122,7 @@ def optimizer(subject: Subject) -> str:
 
 def isolation(subject: Subject) -> str:
     """Changing every other document of a row leaves the hidden states of the documents between them as they were."""
-    batch = _shared_row(subject.run)
+    batch = _shared_row(subject)
     if batch is None:
         return "no row holds two documents"
     for training in (True, False):
@@ -121,7 +142,7 @@ def isolation(subject: Subject) -> str:
 
 def accumulation(subject: Subject) -> str:
     """Two documents in one micro-batch have the loss and the count that they have in two."""
-    documents = _two_documents(subject.run)
+    documents = _two_documents(subject)
     if documents is None:
         return "not looked at: the trainer's rows hold more than tokens"
     together = _loss(subject, [documents])
@@ -166,6 +187,12 @@ CANARIES: Final[Mapping[str, Callable[[Subject], str]]] = {
 }
 
 
+def held(optimizer: Any, model: torch.nn.Module) -> frozenset[str]:
+    """The names of the parameters that an optimizer holds."""
+    ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return frozenset(name for name, p in model.named_parameters() if id(p) in ids)
+
+
 def _differs(key: str, asked: Any, found: str) -> RunError:
     return RunError(Problem(f"the plan says {show(asked)}, but what is in force is {found}", key=key))
 
@@ -173,13 +200,14 @@ def _differs(key: str, asked: Any, found: str) -> RunError:
 # --------------------------------------------------------------------------------------------------- accumulation
 
 
-def _two_documents(run: Run, length: int = 27) -> Documents | None:
+def _two_documents(subject: Subject, length: int = 27) -> Documents | None:
     """Two short documents from the first tokens of the first step; None for a trainer with fields of its own."""
-    if not run.first or run.first[0].fields or run.loss is None:
+    first = subject.batches
+    if not first or first[0].fields or subject.run.loss is None:
         return None
-    limit = run.plan.get("truncation.max_length")
+    limit = subject.run.plan.get("truncation.max_length")
     length = length if limit is None else min(length, limit + limit // 2)  # the longer one is two thirds
-    tokens = run.first[0].input_ids.flatten()[:length].cpu()
+    tokens = first[0].input_ids.flatten()[:length].cpu()
     if len(tokens) < 5:
         return None
     parts = [part.clone() for part in tokens.split([len(tokens) - len(tokens) // 3, len(tokens) // 3])]
@@ -197,7 +225,7 @@ def _loss(subject: Subject, groups: list[Documents]) -> tuple[float, int]:
     surroundings = (ranks.accumulate(subject.model, False), *run.contexts, _same_randomness(run.device))
     with _mode(subject.model, False), torch.no_grad(), entered(surroundings):
         for group in groups:
-            batch = run.layout(group).to(run.first[0].input_ids.device)
+            batch = run.layout(group).to(subject.batches[0].input_ids.device)
             total += float(run.objective.loss_sum(subject.model, batch))
             count += int(run.objective.count(batch))
     return total, count
@@ -224,15 +252,15 @@ class _Sizes(TorchDispatchMode):
 # ------------------------------------------------------------------------------------------------------ isolation
 
 
-def _shared_row(run: Run) -> Batch | None:
+def _shared_row(subject: Subject) -> Batch | None:
     """A micro-batch with two documents in a row: of the first step, or made of its first documents.
 
     A padded layout puts one document (or one stream, where documents may see each other) into each row: nothing to prove."""
-    candidates = [b for b in run.first if b.layout != "padded"]
+    candidates = [b for b in subject.batches if b.layout != "padded"]
     for batch in candidates:
         if bool((batch.document_ids.amax(dim=1) > _first_document(batch.document_ids)).any()):
             return batch
-    return _probe(run, candidates[0]) if candidates else None
+    return _probe(subject.run, candidates[0]) if candidates else None
 
 
 def _first_document(document_ids: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,9 @@ from transformers.trainer_callback import TrainerCallback, TrainerControl, Train
 from memcfg.engine import canaries, evidence, memory
 from memcfg.engine.build import build
 from memcfg.engine.execute import no_bars, refuse
+from memcfg.engine.joining import join
 from memcfg.engine.reporter import Reporter, Silent
+from memcfg.engine.same import same_start
 from memcfg.engine.trainer import EngineTrainer
 
 if TYPE_CHECKING:
@@ -52,10 +54,10 @@ class _Proof(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         trainer, run = self.trainer, self.trainer.run
+        run.wrapped = trainer.model_wrapped
         run.first = [b.to(args.device) for b in trainer.loader.at(0, 0)]
         self.reporter.stage("checking the first batch")
-        subject = canaries.Subject(run, trainer.model_wrapped, trainer.optimizer, trainer.accelerator)
-        self.canaries = canaries.check(subject)
+        self.canaries = canaries.check(canaries.Subject.of(trainer))
         self.reporter.stage("computing the first step's gradients")
 
     def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -68,10 +70,12 @@ def check(plan: Plan, hooks: Hooks, *, reporter: Reporter | None = None) -> Chec
     begin = time.perf_counter()
     reporter = reporter or Silent()
     refuse(plan)
+    group = join(plan, hooks)
     with tempfile.TemporaryDirectory(prefix="memcfg-check-") as folder, no_bars():
         set_seed(plan["run.seed"])
         reporter.stage("preparing the data and the model")
         run = build(plan, hooks)
+        same_start(run, group)
         memory.reset_peak(run.device)
         proof = _Proof(reporter)
         proof.trainer = trainer = EngineTrainer(run, Path(folder), callbacks=[proof])

@@ -28,19 +28,19 @@ class Course(TrainerCallback):
 
     trainer: EngineTrainer
 
-    def __init__(self, folder: Path, reporter: Reporter) -> None:
+    def __init__(self, folder: Path, reporter: Reporter, *, main: bool = True) -> None:
+        """`main`: whether this process is the one that writes."""
         self.folder, self.reporter = folder, reporter
-        self.metrics = MetricsFile(folder / "metrics.jsonl")
+        self.metrics = MetricsFile(folder / "metrics.jsonl" if main else None)
         self.canaries: dict[str, str] = {}
         self._begun = False
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         trainer, run = self.trainer, self.trainer.run
+        run.wrapped = trainer.model_wrapped
         run.first = [b.to(args.device) for b in trainer.loader.at(trainer.loader.epoch, trainer.loader.position)]
         self.reporter.stage("checking the first batch")
-        self.canaries = canaries.check(
-            canaries.Subject(run, trainer.model_wrapped, trainer.optimizer, trainer.accelerator)
-        )
+        self.canaries = canaries.check(canaries.Subject.of(trainer))
         if args.should_save and not (self.folder / PLAN_FILE).exists():
             planfile.save(run.plan, self.folder / PLAN_FILE)
         self._baseline(state.global_step)
@@ -55,7 +55,7 @@ class Course(TrainerCallback):
         trainer.meter.start()
         trainer.meter.add(sum(sum(b.lengths) for b in run.first))
         values = {"loss": float(trainer.mean_loss(run.first).loss)}
-        values["tokens_per_second"] = trainer.meter.discard()
+        values["tokens_per_second"] = trainer.meter.discard(trainer.summed)
         if run.eval is not None:
             trainer.held_out()  # what the first step's rows left there
             values["eval_loss"] = float(trainer.mean_loss_of(run.eval).loss)
@@ -81,7 +81,8 @@ class Course(TrainerCallback):
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.trainer.check_loss()
-        self.trainer.meter.read()
+        self.trainer.meter.read(self.trainer.summed)
+        self.trainer.settle_account()
         self._close_step(state)
 
     def close(self) -> None:

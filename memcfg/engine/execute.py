@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,9 @@ from transformers.utils import logging
 from memcfg.engine import memory
 from memcfg.engine.build import Run, build
 from memcfg.engine.course import Course
+from memcfg.engine.joining import Group, join
 from memcfg.engine.reporter import Reporter, Silent
+from memcfg.engine.same import same_start
 from memcfg.engine.saving import run_folder
 from memcfg.engine.trainer import EngineTrainer
 from memcfg.errors import OutOfMemory, Problem, RunError
@@ -70,9 +72,10 @@ Predicted = Callable[[Lengths], Mapping[str, Any] | None]
 
 def train(
     plan: Plan, hooks: Hooks, run_dir: str | Path, *, reporter: Reporter | None = None,
-    predicted: Predicted = lambda lengths: None,
+    predicted: Predicted = lambda lengths: None, group: Group | None = None,
 ) -> Report:  # fmt: skip
-    """Train the plan in `run_dir` (made if need be). `predicted` is asked once, after training on a GPU.
+    """Train the plan in `run_dir` (made if need be). `predicted` is asked once, after training on a GPU. `group`: the
+    processes of the run, where they have met already.
 
     Raises `DataError` for unusable data, `PluginError` for a value without implementation, `RunError` for a folder that
     cannot be written, a failed canary, a technique that did not happen or a loss that is not finite, `OutOfMemory`
@@ -81,12 +84,14 @@ def train(
     reporter = reporter or Silent()
     folder = Path(run_dir)
     refuse(plan)
-    with run_folder(folder), no_bars():
+    group = group or join(plan, hooks)
+    with run_folder(folder) if group.main else nullcontext(), no_bars():
         set_seed(plan["run.seed"])
         reporter.stage("preparing the data and the model")
         run = build(plan, hooks)
+        same_start(run, group)
         memory.reset_peak(run.device)
-        course = Course(folder, reporter)
+        course = Course(folder, reporter, main=group.main)
         trainer = _trained(run, course, folder, predicted)
         reporter.stage("saving the model")
         trainer.save_final(folder / "model")
@@ -128,11 +133,12 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> En
     except BaseException:
         with suppress(RunError):  # the disk may be why we are here; that error is the one to tell
             course.close()
-            if course.metrics.lines:
+            if course.metrics.lines and trainer.group.main:
                 _account(run, trainer, folder)
         raise
     course.close()
-    _account(run, trainer, folder, predicted(largest.lengths) if run.device == "cuda" else None)
+    if trainer.group.main:
+        _account(run, trainer, folder, predicted(largest.lengths) if run.device == "cuda" else None)
     return trainer
 
 

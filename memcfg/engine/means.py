@@ -1,10 +1,30 @@
-"""Means of what an objective logs, over the micro-batches since they were last read, without waiting for the device."""
+"""Means of what an objective logs, over the micro-batches since they were last read, without waiting for the device.
+
+Each process of a run sees its own micro-batches; what is logged is the mean over all of them. Reading is therefore
+something that all processes do together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import torch
+
+from memcfg.engine.joining import Group
+
+_group = Group()
+
+
+def over(group: Group) -> None:
+    """From now on means are taken over these processes."""
+    global _group
+    _group = group
+
+
+def summed(values: Mapping[str, float]) -> dict[str, float]:
+    """Each value summed over all processes; one that a process does not have counts as zero there."""
+    parts = _group.all(dict(values))
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
 
 
 class Means:
@@ -24,4 +44,6 @@ class Means:
     def read(self, *, training: bool) -> dict[str, float]:
         """The means, which then start anew. What nothing was counted for is left out."""
         kept, self._sums[training] = self._sums[training], {}
-        return {name: float(total / count) for name, (total, count) in kept.items() if float(count)}
+        totals = summed({name: float(total) for name, (total, _) in kept.items()})
+        counts = summed({name: float(count) for name, (_, count) in kept.items()})
+        return {name: total / counts[name] for name, total in totals.items() if counts[name]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,12 @@ class Meter:
         """What the window's mean loss must be multiplied with to leave out its empty steps; nan if there are no others."""
         return self._steps / (self._steps - self._empty) if self._steps > self._empty else math.nan
 
-    def read(self) -> float:
-        """Tokens a second in the window, which is closed; its numbers move to the totals."""
+    def read(self, total: Callable[[int], int] = int) -> float:
+        """Tokens a second in the window, which is closed; its numbers move to the totals. `total` sums the tokens over
+        the processes that share the run."""
         running = self._since is not None
         self.stop()
-        tokens, seconds = self._window_tokens, self._window_seconds
+        tokens, seconds = total(self._window_tokens), self._window_seconds
         self.tokens, self.seconds = self.tokens + tokens, self.seconds + seconds
         self._window_tokens, self._window_seconds = 0, 0.0
         self._steps, self._empty = 0, 0
@@ -54,11 +55,11 @@ class Meter:
             self.start()
         return tokens / seconds if seconds else 0.0
 
-    def discard(self) -> float:
+    def discard(self, total: Callable[[int], int] = int) -> float:
         """Tokens a second in the window, which is forgotten: what was measured was no training."""
         tokens, seconds = self.tokens, self.seconds
         self.stop()
-        rate = self.read()
+        rate = self.read(total)
         self.tokens, self.seconds = tokens, seconds
         return rate
 
@@ -69,9 +70,9 @@ class Meter:
 
 class MetricsFile:
     """The lines of `metrics.jsonl`. What is noted for one step (loss, then an evaluation) becomes one line, written when
-    the step is over: `flush`. An interrupted run keeps every line written so far."""
+    the step is over: `flush`. An interrupted run keeps every line written so far. Without a path nothing is written."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
         self.lines: list[dict[str, Any]] = []
         self._open: dict[str, Any] = {}
@@ -87,6 +88,7 @@ class MetricsFile:
         line, self._open = self._open, {}
         if line:
             self.lines.append(line)
+        if line and self.path is not None:
             try:
                 with self.path.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps(line) + "\n")

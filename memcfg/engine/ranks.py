@@ -23,7 +23,9 @@ def ranks_of(accelerator: Accelerator) -> Ranks:
         return ALONE
 
     def total(count: Count) -> Count:
-        return accelerator.reduce(torch.as_tensor(count, dtype=torch.float32, device=accelerator.device), "sum")
+        # counted in float64: in float32 a step of more than sixteen million tokens would not be counted exactly
+        summed = accelerator.reduce(torch.as_tensor(count, dtype=torch.float64, device=accelerator.device), "sum")
+        return int(summed) if summed.device.type == "cpu" else summed.float()
 
     @contextmanager
     def accumulate(model: torch.nn.Module, last: bool) -> Iterator[None]:

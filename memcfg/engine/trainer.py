@@ -18,7 +18,9 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from memcfg.batch import Evaluated
+from memcfg.engine import canaries, means
 from memcfg.engine.build import Run
+from memcfg.engine.joining import Group
 from memcfg.engine.loader import Loader, MicroBatches, loader_of
 from memcfg.engine.metrics import Meter
 from memcfg.engine.ranks import ranks_of
@@ -37,8 +39,9 @@ SCHEDULERS: Final[Mapping[str, dict[str, Any]]] = {"cosine_with_min_lr": {"min_l
 """Arguments of schedulers that have to be told something: the lowest learning rate, as a share of the peak."""
 
 
-def arguments(plan: Plan, folder: Path) -> TrainingArguments:
-    """What Trainer is told. Loading, logging, evaluating and saving are the engine's; Trainer only says when."""
+def arguments(plan: Plan, folder: Path, **further: Any) -> TrainingArguments:
+    """What Trainer is told. Loading, logging, evaluating and saving are the engine's; Trainer only says when. `further`
+    is what a strategy adds."""
     every = {name: plan.get(f"run.{name}") for name in ("eval_steps", "save_steps")}
     args = TrainingArguments(
         output_dir=str(folder),
@@ -62,7 +65,8 @@ def arguments(plan: Plan, folder: Path) -> TrainingArguments:
         report_to="none",
         disable_tqdm=True,
         log_level="error",
-        use_cpu=plan.device == "cpu",
+        use_cpu=further.pop("use_cpu", plan.device == "cpu"),
+        **further,
     )
     if args.n_gpu > 1:
         args._n_gpu = 1  # one process drives one GPU; Trainer would wrap the model in DataParallel
@@ -77,16 +81,22 @@ class EngineTrainer(Trainer):
         self.meter = Meter()
         self.shapes = Shapes()
         self.step_loss: torch.Tensor | None = None
+        self._seen = self._padded = 0
         self._unread: tuple[int, torch.Tensor] | None = None
+        self.held = canaries.held(run.optimizer, run.model)
         self._use_cache = getattr(getattr(run.model, "config", None), "use_cache", None)
+        further = {} if run.spread is None else run.spread.arguments(run.model)
         super().__init__(
-            model=run.model, args=arguments(run.plan, folder), eval_dataset=run.eval, processing_class=run.tokenizer,
+            model=run.model, args=arguments(run.plan, folder, **further), eval_dataset=run.eval,
+            processing_class=run.tokenizer,
         )  # fmt: skip
         for unwanted in (PrinterCallback, ProgressCallback):
             self.remove_callback(unwanted)
         for callback in callbacks:
             self.add_callback(callback)
         self.ranks = ranks_of(self.accelerator)
+        self.group = Group(self.accelerator.process_index, self.accelerator.num_processes)
+        means.over(self.group)
         self.loader = loader_of(run, self.micro_batches(run.train))
 
     def micro_batches(self, rows: Any) -> MicroBatches:
@@ -146,7 +156,8 @@ class EngineTrainer(Trainer):
         if "loss" in logs:
             self.check_loss()
             logs["loss"] *= self.meter.share_counted()
-            logs["tokens_per_second"] = self.meter.read()
+            logs["tokens_per_second"] = self.meter.read(self.summed)
+            self.settle_account()
             logs.update(self.run.objective.metrics())
         super().log(logs, start_time)
 
@@ -211,8 +222,19 @@ class EngineTrainer(Trainer):
         tokens = sum(sum(b.lengths) for b in micro_batches)
         positions = sum(b.input_ids.numel() for b in micro_batches)
         self.meter.add(tokens, empty=isinstance(count, int) and count == 0)
-        self.run.ledger.add(tokens_seen=tokens, tokens_padded=positions - tokens)
         self.shapes.add(micro_batches)
+        self._seen, self._padded = self._seen + tokens, self._padded + positions - tokens
+        if self.group.size == 1:
+            self.settle_account()
+
+    def settle_account(self) -> None:
+        """Put the tokens of all processes since the last time into the ledger. All of them must call it."""
+        self.run.ledger.add(tokens_seen=self.summed(self._seen), tokens_padded=self.summed(self._padded))
+        self._seen = self._padded = 0
+
+    def summed(self, number: int) -> int:
+        """A number summed over all processes. All of them must call it."""
+        return int(self.ranks.total(number))
 
     def _watch(self, loss: torch.Tensor) -> None:
         """Stop at a loss that is not finite. On a GPU the loss of the step before is looked at, which costs no waiting."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from memcfg.batch import Attention, Grouping, Head, Layout, Load, Objective, Reference, TokenLoss
     from memcfg.engine.evidence import Effective
     from memcfg.engine.ledger import Ledger
+    from memcfg.engine.spread import Spread
     from memcfg.plan import Plan
     from memcfg.rollouts import Generation
 
@@ -128,6 +129,11 @@ def memcfg_step_context(
 @exclusive("optimizer.name")
 def memcfg_optimizer(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimizer:
     """The optimizer over the parameters that require gradients."""
+
+
+@exclusive("distributed.strategy")
+def memcfg_spread(plan: Plan) -> Spread:
+    """How several processes share the work. Called only where `distributed.strategy` is not `none`."""
 
 
 @exclusive("generation.backend")

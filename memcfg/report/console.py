@@ -18,19 +18,21 @@ if TYPE_CHECKING:
 
 
 class Terminal:
-    """`quiet` silences talk; results and errors are always printed. Colour obeys `NO_COLOR` as well as `color`."""
+    """`quiet` silences talk; results and errors are always printed. `mute` silences results too: another process of the
+    same run prints them. Colour obeys `NO_COLOR` as well as `color`."""
 
-    def __init__(self, *, quiet: bool = False, color: bool = True) -> None:
-        self.quiet = quiet
+    def __init__(self, *, quiet: bool = False, color: bool = True, mute: bool = False) -> None:
+        self.quiet, self.mute = quiet, mute
         self.color = color and not os.environ.get("NO_COLOR")
 
     def show(self, *things: Any) -> None:
         """Print a result."""
-        self._print("out", sys.stdout, things)
+        if not self.mute:
+            self._print("out", sys.stdout, things)
 
     def say(self, *things: Any) -> None:
         """Print talk: what is going on, not what was asked for."""
-        if not self.quiet and sys.stderr is not None:
+        if not self.quiet and not self.mute and sys.stderr is not None:
             self._print("err", sys.stderr, things)
 
     def fail(self, text: str) -> None:

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Enum, Fact, Forbid, Force, Ignored, NotYet, Plugin, Require, Setting, key, only_when
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import (
+    Advise,
+    Bool,
+    Check,
+    Default,
+    Enum,
+    Fact,
+    Forbid,
+    Force,
+    Ignored,
+    Plugin,
+    Require,
+    Setting,
+    key,
+    only_when,
+)
 
 trainer = key("trainer.name")
 world = key("world.size")
@@ -26,6 +44,12 @@ deepspeed = Fact(
 
 zero = strategy.isin("zero2", "zero3")
 sampled_sharded = online & (strategy == "zero3")
+
+
+def _as_launched(values: Mapping[str, Any]) -> str | None:
+    wanted, started = values["distributed.processes"], values["world.size"]
+    return f"{wanted} are wanted, and {started} were started" if wanted not in (None, started) else None
+
 
 plugin = Plugin(
     name="distributed",
@@ -72,9 +96,18 @@ plugin = Plugin(
             gather, when=strategy != "zero3", except_values=(True,), id="distributed.gather.zero3",
             because="weights are sharded while sampling under ZeRO-3 alone",
         ),
+        Check(
+            ["distributed.processes", "world.size"], _as_launched, id="distributed.processes.launched",
+            because="a launcher has started the processes already",
+        ),
+        Advise(
+            "there is one process: `distributed.processes=N` starts several on this machine, and `torchrun -m memcfg` on any "
+            "number", id="distributed.strategy.alone", when=(strategy != "none") & (world == 1),
+        ),
         *only_when(strategy != "none", processes, because="a single process has nothing to spread"),
     ],
+    provides={"distributed.strategy": ("ddp", "fsdp2", "zero2", "zero3")},
     groups={"distributed": "how the work is spread over processes"},
     active=strategy != "none",
-    not_yet=[NotYet(strategy != "none", "starting and joining several processes is not written yet")],
+    hooks="memcfg_distributed.hooks",
 )  # fmt: skip

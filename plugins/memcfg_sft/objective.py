@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from memcfg.batch import IGNORE, Attention, Batch, TokenLoss
+from memcfg.engine.means import summed
 
 
 class SupervisedTokens:
@@ -43,8 +44,8 @@ class SupervisedTokens:
         """`mean_loss` over the targets of training since the last call, and how many `targets` there were."""
         if self._sum is None or self._targets is None:
             return {}
-        targets = int(self._targets)
-        found = {"mean_loss": float(self._sum) / max(targets, 1), "targets": float(targets)}
+        found = summed({"mean_loss": float(self._sum), "targets": float(self._targets)})
+        found["mean_loss"] /= max(found["targets"], 1.0)
         self._sum = self._targets = None
         return found
 

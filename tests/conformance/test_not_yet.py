@@ -9,7 +9,6 @@ from memcfg import RunError
 from memcfg.registry import load
 
 REFUSED = {
-    "distributed": ["distributed.strategy!=none"],
     "generation": ["generation.continuous_batching=true"],
     "grpo": ["trainer.name=grpo"],
     "moe": ["moe.aux=true"],

@@ -202,6 +202,9 @@ class FakeHooks:
     def do_optimizer(self, plan: Plan, model: Any) -> Any:
         return torch.optim.AdamW(model.parameters(), lr=plan["run.learning_rate"], weight_decay=0.0)
 
+    def do_spread(self, plan: Plan) -> Any:
+        return None
+
     def do_step_context(self, plan: Plan, model: Any, contexts: list[Any]) -> list[Any]:
         return contexts
 
