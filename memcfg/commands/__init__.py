@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "why-not": "what stands in the way of a value: `why-not OPTION=VALUE`",
     "diff": "which values differ between two requests or plans, and by which rule",
     "run": "train a plan that was resolved before: `run RUN/resolved.yaml`",
+    "report": "the page of a run or a sweep, from its folder: `report RUN`",
     "check": "build a run and prove its first step, without training",
     "predict": "the peak memory of a run, by simulation: needs no GPU, no weights and no data",
     "plan": "which technique sets fit a memory budget, fastest first",

@@ -21,12 +21,12 @@ SWITCHES: Final = {
     "--quiet": "quiet", "-q": "quiet", "--no-color": "no_color", "--multirun": "multirun", "-m": "multirun",
     "--resolve": "resolve", "--hydra-help": "hydra_help", "--shell-completion": "shell_completion",
     "-sc": "shell_completion", "--run": "run", "-r": "run", "--local": "local",
-    "--fresh": "fresh",
+    "--fresh": "fresh", "--open": "open",
 }  # fmt: skip
 VALUED: Final = {
     "--cfg": "cfg", "-c": "cfg", "--package": "package", "-p": "package", "--info": "info", "-i": "info",
     "--config-dir": "config_dir", "-cd": "config_dir", "--html": "html", "--png": "png",
-    "--exercised": "exercised",
+    "--exercised": "exercised", "--out": "out",
 }  # fmt: skip
 REFUSED: Final = {
     "--config-name": "the primary config is generated from what is installed",

@@ -5,11 +5,12 @@
     sweep.resume=true                 run only what an earlier sweep in the same folder left undone
 
 Every point is resolved before any is composed. A job that is refused or fails stops no other. The sweep's folder gets
-`sweep.csv` and `sweep.md`, which compare choices, results, memory and speed; the exit code tells whether all is well.
+`report.html`, `sweep.md`, `sweep.csv` and `sweep.json`, which compare choices, results, memory and speed; the exit code tells whether all is well.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.commands.arguments import Arguments
 from memcfg.commands.job import STATUS_FILE, Job, Outcome, read_status
+from memcfg.commands.journal import PAGE_FILE
 from memcfg.commands.words import own_words
 from memcfg.errors import Problem, RequestError
 from memcfg.files import write_atomic
@@ -88,7 +90,7 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
 
 def conclude(sweep: Sweep, outcomes: Sequence[Outcome]) -> int:
     """Compare what came out, in the sweep's folder and on the terminal. Returns the exit code."""
-    from memcfg.report.sweep import show_sweep, sweep_csv, sweep_markdown
+    from memcfg.report.sweep import show_sweep
 
     if sweep.folder is None:  # a sweeper that keeps its own account
         return worst(outcomes)
@@ -96,11 +98,22 @@ def conclude(sweep: Sweep, outcomes: Sequence[Outcome]) -> int:
     cut = [o for o in _statuses(sweep.folder) if o.folder not in told and o.status in ("running", "interrupted")]
     jobs = sorted((*sweep.done, *outcomes, *cut), key=lambda outcome: outcome.number)
     if sweep.folder.is_dir():
-        write_atomic(sweep.folder / "sweep.csv", sweep_csv(jobs, sweep.excluded))
-        write_atomic(sweep.folder / "sweep.md", sweep_markdown(jobs, sweep.excluded))
+        write_comparison(sweep.folder, jobs, sweep.excluded)
     if jobs:
-        sweep.terminal.show("", *show_sweep(jobs), "", f"compared in {sweep.folder / 'sweep.md'}")
+        sweep.terminal.show("", *show_sweep(jobs), "", f"compared in {sweep.folder / PAGE_FILE}")
     return worst(jobs)
+
+
+def write_comparison(folder: Path, jobs: Sequence[Outcome], excluded: Sequence[Excluded]) -> None:
+    """What became of the points, to read and for programs."""
+    from memcfg.report.pages.sweep import page_of
+    from memcfg.report.sweep import sweep_csv, sweep_data, sweep_markdown
+    from memcfg.runfiles import SWEEP, read_sweep
+
+    write_atomic(folder / "sweep.csv", sweep_csv(jobs, excluded))
+    write_atomic(folder / "sweep.md", sweep_markdown(jobs, excluded))
+    write_atomic(folder / SWEEP, json.dumps(sweep_data(jobs, excluded), indent=2) + "\n")
+    write_atomic(folder / PAGE_FILE, page_of(read_sweep(folder)))
 
 
 def earlier(folder: Path, points: Sequence[tuple[str, ...]]) -> list[Outcome]:

@@ -52,11 +52,11 @@ class LeftOut(Protocol):
 def show_excluded(excluded: Sequence[LeftOut], kept: Sequence[Sequence[str]]) -> list[str]:
     """The points that cannot be run, a paragraph for each set of rules. `kept`: the overrides of the others."""
     lines = [f"{len(excluded)} of {count(len(excluded) + len(kept), 'point')} cannot be run"]
-    common = _common([*kept, *(point.overrides for point in excluded)])
+    shared = common([*kept, *(point.overrides for point in excluded)])
     for rules, group in _grouped(excluded).items():
         lines += ["", *wrapped(f"{count(len(group), 'point')}: {listed(rules, 'and') or 'facts alone'}", indent="  ")]
         lines += [line for text in group[0].text.splitlines() for line in wrapped(text, indent="      ", first="    ")]
-        lines += [f"    - {' '.join(_own(point.overrides, common)) or 'every point'}" for point in group[:SHOWN]]
+        lines += [f"    - {' '.join(own(point.overrides, shared)) or 'every point'}" for point in group[:SHOWN]]
         lines += [f"    and {len(group) - SHOWN} more"] if len(group) > SHOWN else []
     return lines
 
@@ -76,7 +76,7 @@ def show_sweep(jobs: Sequence[Told]) -> list[str | Table]:
     """A line for each job: its results, or the reason why there are none."""
     from rich.table import Table
 
-    common = _common([job.overrides for job in jobs])
+    shared = common([job.overrides for job in jobs])
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
     table.add_column("job", justify="right")
     table.add_column("overrides", ratio=2, overflow="fold")
@@ -84,9 +84,9 @@ def show_sweep(jobs: Sequence[Told]) -> list[str | Table]:
     table.add_column("loss, memory, speed, or why not", ratio=3, overflow="fold")
     for job in jobs:
         table.add_row(
-            str(job.number), " ".join(_own(job.overrides, common)), job.status, job.reason or _said(job.results)
+            str(job.number), " ".join(own(job.overrides, shared)), job.status, job.reason or _said(job.results)
         )
-    everywhere = wrapped(f"with {' '.join(common)}", indent="     ", first="") if common else []
+    everywhere = wrapped(f"with {' '.join(shared)}", indent="     ", first="") if shared else []
     return [_total(jobs), *everywhere, "", table]
 
 
@@ -107,13 +107,14 @@ def _total(jobs: Sequence[Told]) -> str:
     return ", ".join(parts)
 
 
-def _common(overrides: Sequence[Sequence[str]]) -> list[str]:
+def common(overrides: Sequence[Sequence[str]]) -> list[str]:
     """What all have, where there are several."""
     return [said for said in overrides[0] if all(said in others for others in overrides)] if len(overrides) > 1 else []
 
 
-def _own(overrides: Iterable[str], common: Sequence[str]) -> list[str]:
-    return [said for said in overrides if said not in common]
+def own(overrides: Iterable[str], shared: Sequence[str]) -> list[str]:
+    """What one has beyond what all have."""
+    return [said for said in overrides if said not in shared]
 
 
 # ------------------------------------------------------------------------------------------------------------------ files
@@ -135,11 +136,20 @@ def sweep_csv(jobs: Sequence[Told], excluded: Sequence[LeftOut]) -> str:
     return out.getvalue()
 
 
+def sweep_data(jobs: Sequence[Told], excluded: Sequence[LeftOut]) -> dict[str, Any]:
+    """All of it as plain data."""
+    names = ("number", "overrides", "folder", "status", "reason", "results")
+    return {
+        "jobs": [{name: getattr(job, name) for name in names} for job in jobs],
+        "excluded": [{"overrides": list(p.overrides), "rules": list(p.rules), "text": p.text} for p in excluded],
+    }
+
+
 def sweep_markdown(jobs: Sequence[Told], excluded: Sequence[LeftOut]) -> str:
     """The comparison as a page."""
     names = _names([job.overrides for job in jobs])
     varied = [name for name in names if len({_choice(job.overrides, name) for job in jobs}) > 1 or len(jobs) == 1]
-    fixed = _common([job.overrides for job in jobs])
+    fixed = common([job.overrides for job in jobs])
     head = [
         "job",
         *(f"`{name}`" for name in varied),

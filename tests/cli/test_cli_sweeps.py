@@ -214,6 +214,9 @@ def test_every_job_is_a_process_in_its_own_folder(memcfg, program_in_place, tmp_
     assert [line.split(",")[3] for line in lines[1:5]] == ["completed", "completed", "completed", "failed"]
     assert [line.split(",")[3] for line in lines if ",pruned," in line] == ["pruned", "pruned"]
     assert "| 3 | bfd_split | 64 | failed |" in (tmp_path / "swept" / "sweep.md").read_text()
+    excluded = json.loads((tmp_path / "swept" / "sweep.json").read_text())["excluded"]
+    assert [point["rules"] for point in excluded] == [["packing.max_length.needed"]] * 2
+    assert "3 completed" in (tmp_path / "swept" / "report.html").read_text()
 
 
 def test_a_resumed_sweep_runs_only_what_is_missing(memcfg, program_in_place, tmp_path):

@@ -44,6 +44,7 @@ def test_a_run_folder_says_what_happened(bench: Any, tmp_path: Path) -> None:
     report = train(bench.plan(run_steps=5, run_eval_steps=4), hooks, tmp_path / "run")
     folder = tmp_path / "run"
     assert contents(folder) == [
+        "batches.json",
         "effective.json",
         "ledger.json",
         "memory.json",
@@ -248,6 +249,7 @@ def test_ctrl_c_keeps_what_was_measured_and_passes_through(bench: Any, tmp_path:
         train(bench.plan(run_log_steps=1), hooks, tmp_path / "run", reporter=told)
     assert [line["step"] for line in lines(tmp_path / "run")] == [0, 1, 2]
     assert contents(tmp_path / "run") == [
+        "batches.json",
         "effective.json",
         "ledger.json",
         "memory.json",
@@ -267,6 +269,7 @@ def test_ctrl_c_while_saving_leaves_no_half_model(bench: Any, tmp_path: Path, mo
     with pytest.raises(KeyboardInterrupt):
         train(bench.plan(), bench.Hooks(), tmp_path / "run")
     assert contents(tmp_path / "run") == [
+        "batches.json",
         "effective.json",
         "ledger.json",
         "memory.json",

@@ -58,17 +58,21 @@ FILES = {
 }  # fmt: skip
 
 
-def write(folder, files, metrics=METRICS, plan=PLAN):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in files.items():
-        (folder / name).write_text(json.dumps(data))
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
-    if plan is not None:
-        planfile.save(plan, folder / "resolved.yaml")
-    return folder
+@pytest.fixture
+def write_run():
+    """`write_run(folder)`: the folder of a run of ten steps."""
+
+    def write(folder):
+        folder.mkdir(parents=True)
+        for name, data in FILES.items():
+            (folder / name).write_text(json.dumps(data))
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in METRICS))
+        planfile.save(PLAN, folder / "resolved.yaml")
+        return folder
+
+    return write
 
 
 @pytest.fixture
-def run_folder(tmp_path):
-    """The folder of a run of ten steps."""
-    return write(tmp_path / "a-run", FILES)
+def run_folder(tmp_path, write_run):
+    return write_run(tmp_path / "a-run")
