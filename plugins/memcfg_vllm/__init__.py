@@ -15,6 +15,9 @@ mode = Enum(
     "vllm.mode", ("colocate", "server"), doc="in the training process, or in a server that shares no GPU with it"
 )
 sleep = Bool("vllm.sleep", doc="give vLLM's weights and cache back while the policy is optimised")
+transfer = Enum(
+    "vllm.transfer", ("nccl", "files"), doc="how weights get to the server: from GPU to GPU, or through a folder"
+)
 quantization = Enum(
     "vllm.quantization", ("none", "bitsandbytes"), role="derived", doc="how vLLM loads the policy's weights"
 )
@@ -49,6 +52,10 @@ url = Setting(
 host = Setting("vllm.server_host", str, default="0.0.0.0", doc="host of the server")
 port = Setting("vllm.server_port", int, default=8000, minimum=1, maximum=65535, doc="port of the server")
 timeout = Setting("vllm.server_timeout", float, default=240.0, minimum=0.0, unit="seconds", doc="wait for the server")
+folder = Setting(
+    "vllm.transfer_dir", str, default=None, nullable=True,
+    doc="folder for weights that trainer and server can both read; null is one for temporary files",
+)  # fmt: skip
 group_port = Setting(
     "vllm.group_port", int, default=51216, minimum=1, maximum=65535, doc="port over which weights are sent"
 )
@@ -66,11 +73,20 @@ plugin = Plugin(
     name="vllm",
     doc="samples completions with vLLM",
     options=[
-        mode, sleep, quantization, model_impl, memory, length, parallel, regex, url, host, port, timeout, group_port, installed,
+        mode, sleep, transfer, quantization, model_impl, memory, length, parallel, regex, url, host, port, timeout, folder,
+        group_port, installed,
     ],
     rules=[
         Default(mode, "colocate", when=on, id="vllm.mode.default", because="it needs no second GPU and no server"),
         Default(sleep, False, when=on, id="vllm.sleep.default", because="waking costs a transfer at each generation"),
+        Default(
+            transfer, "nccl", when=on & (mode == "server"), id="vllm.transfer.default",
+            because="weights go from GPU to GPU, and no disk is in the way",
+        ),
+        Default(
+            transfer, "files", when=on & (mode == "server") & (key("device.type") == "cpu"), id="vllm.transfer.cpu",
+            because="NCCL moves nothing from a CPU",
+        ),
         Default(quantization, "none", when=on, id="vllm.quantization.default", because="the policy is not quantised"),
         Default(
             quantization, "bitsandbytes", when=on & (mode == "colocate") & key("quantization.mode").isin("nf4", "fp4"),
@@ -81,8 +97,18 @@ plugin = Plugin(
             because="completions and lengths are short, so the policy leaves more room",
         ),
         Require(
-            installed.on, when=on, id="vllm.package.installed", because="the vllm package is not installed",
-            suggest=["generation.backend=transformers"],
+            installed.on, when=on & ((mode == "colocate") | (transfer == "nccl")), id="vllm.package.installed",
+            because="the vllm package is not installed here",
+            suggest=["generation.backend=transformers", "vllm.transfer=files"],
+        ),
+        Forbid(
+            (transfer == "nccl") & (key("device.type") == "cpu"), id="vllm.transfer.cuda",
+            because="NCCL moves nothing from a CPU", suggest=["vllm.transfer=files"],
+        ),
+        Forbid(
+            on & key("peft.method").isin("prompt", "prefix", "p_tuning"), id="vllm.peft.virtual",
+            because="tokens that are trained before each prompt are no weights that vLLM could take over",
+            suggest=["peft.method=lora", "generation.backend=transformers"],
         ),
         Forbid(
             on & (mode == "colocate") & (key("device.type") == "cpu"), id="vllm.device.cuda",
@@ -122,10 +148,18 @@ plugin = Plugin(
             on & (mode == "colocate"), memory, length, parallel, because="a server is given its memory when it is started"
         ),
         *only_when(
-            on & (mode == "server"), url, host, port, timeout, group_port, because="only `vllm.mode=server` has a server"
+            on & (mode == "server"), transfer, url, host, port, timeout, because="only `vllm.mode=server` has a server"
         ),
+        *only_when(transfer == "nccl", group_port, because="only weights that are sent over NCCL need a port"),
+        *only_when(transfer == "files", folder, because="only weights that are sent as files lie in a folder"),
     ],
     provides={"generation.backend": ("vllm",)},
+    hooks="memcfg_vllm.hooks",
     active=on,
-    not_yet=[NotYet(on, "sampling with vLLM is not written yet")],
+    not_yet=[
+        NotYet(
+            on & (key("quantization.mode") != "none"),
+            "vLLM 0.31 takes over weights in place, and cannot quantise them by bitsandbytes while it does",
+        )
+    ],
 )  # fmt: skip

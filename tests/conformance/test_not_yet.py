@@ -16,7 +16,7 @@ REFUSED = {
     "peft": ["peft.method=adalora"],
     "rloo": ["trainer.name=rloo"],
     "vision": ["vision.data=true"],
-    "vllm": ["generation.backend=vllm"],
+    "vllm": ["generation.backend=vllm and quantization.mode!=none"],
 }
 """Take a line out when what it names can be run."""
 

@@ -1,0 +1,86 @@
+"""vLLM in the training process."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memcfg import Plan, Problem, RunError
+from memcfg.engine.forward import causal_model
+from memcfg.rollouts import Sample
+from memcfg_vllm.engine import Engine
+from memcfg_vllm.weights import current
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+BATCHED_TOKENS = 4096
+"""Tokens of prompts that vLLM works on at a time: what it sets aside for its activations follows from it."""
+
+
+class Colocated:
+    """A backend around an `Engine`. `freed`: the most bytes of the GPU that going to sleep gave back."""
+
+    def __init__(self, engine: Any, folder: Path | None = None) -> None:
+        self.engine, self._folder = engine, folder
+        self.freed = 0
+
+    def wake(self, part: str) -> None:
+        self.engine.wake(part)
+
+    def load(self, model: torch.nn.Module) -> None:
+        self.engine.load(current(model))
+        if not self.engine.forget():
+            text = "vLLM still holds what older weights computed of some prompts"
+            raise RunError(Problem(text, key="generation.backend"))
+
+    def complete(self, prompts: Sequence[Sequence[int]], requests: Sequence[dict[str, Any]]) -> list[Sample | None]:
+        found: list[Sample | None] = self.engine.complete(prompts, requests)
+        return found
+
+    def sleep(self) -> None:
+        before = _free()
+        self.engine.sleep()
+        self.freed = max(self.freed, _free() - before)
+
+    def close(self) -> None:
+        engine, self.engine = self.engine, None
+        if engine is not None:
+            engine.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def made(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase) -> Colocated:
+    """vLLM set up for the model's architecture, without weights; asleep where `vllm.sleep` is on. Raises `RunError`."""
+    inner: Any = causal_model(model)
+    folder = Path(tempfile.mkdtemp(prefix="memcfg-vllm-"))
+    inner.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    try:
+        engine = Engine(
+            str(folder), alone=plan.get("world.size", 1) == 1, dtype=str(inner.dtype).removeprefix("torch."),
+            tensor_parallel_size=1, gpu_memory_utilization=plan["vllm.gpu_memory_utilization"],
+            max_model_len=plan["vllm.max_model_length"], enable_sleep_mode=plan["vllm.sleep"],
+            model_impl=plan["vllm.model_impl"], seed=plan["run.seed"], max_num_batched_tokens=BATCHED_TOKENS,
+            skip_tokenizer_init=plan["vllm.structured_regex"] is None, trust_remote_code=plan["model.trust_remote_code"],
+        )  # fmt: skip
+    except Exception as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        text = " ".join(str(error).split())
+        raise RunError(
+            Problem(f"vLLM cannot be set up: {type(error).__name__}: {text}", key="generation.backend")
+        ) from error
+    found = Colocated(engine, folder)
+    if plan["vllm.sleep"]:
+        found.sleep()
+    return found
+
+
+def _free() -> int:
+    return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else 0

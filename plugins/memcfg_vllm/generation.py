@@ -1,0 +1,139 @@
+"""Completions sampled by vLLM, from the weights that the trained model has now.
+
+Where vLLM runs, in this process or behind a server, is a `Backend`'s matter; which call may follow which is `Phases`'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from memcfg import MemcfgError, Problem, RunError
+from memcfg.rollouts import Sample
+from memcfg_vllm.phases import Phases
+from memcfg_vllm.weights import check, version
+
+
+class Backend(Protocol):
+    """An engine. `wake` and `sleep` are called only where there is something to wake or to put to sleep."""
+
+    def wake(self, part: str) -> None: ...
+
+    def load(self, model: torch.nn.Module) -> None:
+        """Take over the model's weights, all of them, and drop what older ones left in the cache."""
+        ...
+
+    def complete(self, prompts: Sequence[Sequence[int]], requests: Sequence[dict[str, Any]]) -> list[Sample | None]: ...
+
+    def sleep(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class VLLMGeneration:
+    """`drawn`: how each token is drawn, under vLLM's names. `longest`: the most tokens of a prompt with its completion; None
+    where the engine alone knows."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        phases: Phases,
+        drawn: Mapping[str, Any],
+        ends: Sequence[int],
+        longest: int | None = None,
+    ) -> None:
+        self.backend, self.phases, self.drawn, self.ends, self.longest = (
+            backend,
+            phases,
+            dict(drawn),
+            list(ends),
+            longest,
+        )
+        self.loads, self.naps, self.completions = 0, 0, 0
+        self._model: torch.nn.Module | None = None
+        self._version = -1
+
+    def wake(self, part: str) -> None:
+        """Wake the `weights` or the `cache`, where they are asleep."""
+        if part == "weights":
+            if self.phases.wake_weights():
+                with _vllm("waking its weights"):
+                    self.backend.wake(part)
+        elif self.phases.wake_cache():
+            with _vllm("waking its cache"):
+                self.backend.wake(part)
+
+    def sync(self, model: torch.nn.Module) -> None:
+        """Give vLLM the model's weights as they are now. Raises `RunError` for an adapter that weights cannot express."""
+        check(model)
+        self.phases.begin_loading()
+        with _vllm("taking over the weights"):
+            self.backend.load(model)
+        self.phases.end_loading()
+        self.loads += 1
+        self._model, self._version = model, version(model)
+
+    def generate(self, prompts: Sequence[Sequence[int]], *, seed: int | None, limit: int) -> list[Sample]:
+        """One completion for each prompt. Each has a seed of its own, which follows from `seed` and its place: equal prompts
+        get different completions."""
+        if self._model is not None and version(self._model) != self._version:
+            self.phases.changed()
+        self.phases.generate()
+        if not prompts:
+            return []
+        self._check(prompts, limit)
+        requests = [self._request(seed, place, limit) for place in range(len(prompts))]
+        with _vllm("generating"):
+            found = self.backend.complete(prompts, requests)
+        self.completions += len(found)
+        return _whole(found, len(prompts))
+
+    def sleep(self) -> None:
+        """Give weights and cache back, where `vllm.sleep` is on; in any case the weights must be given again."""
+        if self.phases.sleep():
+            with _vllm("going to sleep"):
+                self.backend.sleep()
+            self.naps += 1
+
+    def close(self) -> None:
+        self._model = None
+        self.backend.close()
+
+    def _request(self, seed: int | None, place: int, limit: int) -> dict[str, Any]:
+        own = None if seed is None else (seed + place) % 2**31
+        return {**self.drawn, "n": 1, "seed": own, "max_tokens": limit, "logprobs": 0, "stop_token_ids": self.ends}
+
+    def _check(self, prompts: Sequence[Sequence[int]], limit: int) -> None:
+        if not all(prompts):
+            raise RunError(Problem("a prompt is empty: there is nothing to complete", key="data.path"))
+        longest = max(map(len, prompts)) + limit
+        if self.longest is not None and longest > self.longest:
+            text = f"a prompt and its completion may have {longest:,} tokens, and vLLM was set up for {self.longest:,}"
+            raise RunError(Problem(text, key="vllm.max_model_length", fix=f"vllm.max_model_length={longest}"))
+
+
+def _whole(found: Sequence[Sample | None], expected: int) -> list[Sample]:
+    """Raises `RunError` unless every prompt has a completion with as many log-probabilities as tokens."""
+    done = [sample for sample in found if sample is not None]
+    if len(done) != expected:
+        raise RunError(Problem(f"vLLM completed {len(done)} of {expected} prompts", key="generation.backend"))
+    if any(not sample.ids or len(sample.logprobs or ()) != len(sample.ids) for sample in done):
+        text = "vLLM gave a completion without a log-probability for each of its tokens"
+        raise RunError(Problem(text, key="generation.backend"))
+    return done
+
+
+@contextmanager
+def _vllm(doing: str) -> Iterator[None]:
+    """vLLM's own errors, told in one line."""
+    try:
+        yield
+    except (MemcfgError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()) or "it says no more"
+        raise RunError(
+            Problem(f"vLLM failed {doing}: {type(error).__name__}: {text}", key="generation.backend")
+        ) from error
