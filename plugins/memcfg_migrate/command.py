@@ -1,4 +1,4 @@
-"""`memcfg from-trl FILE`."""
+"""`memcfg from-trl FILE`, `from-axolotl FILE`, `from-llamafactory FILE`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memcfg.commands.arguments import Arguments, read
 from memcfg.compose.spelling import nearest
 from memcfg.report.console import Terminal
 from memcfg_migrate.outcome import Outcome
-from memcfg_migrate.reading import MAPPINGS
+from memcfg_migrate.reading import MAPPINGS, mapping
 from memcfg_migrate.schedule import Length
 
 OWN: Final = ("--trainer", "--rows", "--processes", "--write")
@@ -37,11 +37,33 @@ def from_trl(words: Sequence[str]) -> int:
     return _main("from-trl", words, _trl, "CONFIG.json, CONFIG.yaml or SCRIPT.py")
 
 
+def from_axolotl(words: Sequence[str]) -> int:
+    """Overrides for a config of axolotl."""
+    return _main("from-axolotl", words, _axolotl, "CONFIG.yaml")
+
+
+def from_llamafactory(words: Sequence[str]) -> int:
+    """Overrides for a config of LLaMA-Factory."""
+    return _main("from-llamafactory", words, _llamafactory, "CONFIG.yaml")
+
+
 def _trl(asked: Asked) -> Outcome:
     from memcfg_migrate.trl.read import source
     from memcfg_migrate.trl.translate import outcome
 
     return outcome(source(asked.path, asked.trainer), asked.trainer, asked.length)
+
+
+def _axolotl(asked: Asked) -> Outcome:
+    from memcfg_migrate.axolotl.translate import outcome
+
+    return outcome(mapping(asked.path), asked.length)
+
+
+def _llamafactory(asked: Asked) -> Outcome:
+    from memcfg_migrate.llamafactory.translate import outcome
+
+    return outcome(mapping(asked.path), asked.length)
 
 
 def _main(name: str, words: Sequence[str], reader: Reader, form: str) -> int:

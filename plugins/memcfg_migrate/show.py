@@ -14,6 +14,9 @@ FIRST: Final = ("open", "unread")
 """Kinds of remark without whose answer the command is not the same run."""
 
 
+ELSEWHERE: Final = "to see whether it holds on another machine, append what it has, for example `assume.device=h100`"
+
+
 def text(found: Migration, everything: bool = False) -> Iterator[str]:
     """Lines: the command, where each part comes from, what else there is to know, and what the compiler says."""
     out = found.outcome
@@ -60,6 +63,9 @@ def _verdict(found: Migration) -> Iterator[str]:
         if isinstance(found.error, ConflictError):
             yield "memcfg finds no plan for this"
             yield from conflict_lines(found.error, "to repair it, append", "no single change repairs this")
+            if any("on this host" in conflict.text for conflict in found.error.conflicts):
+                yield ""
+                yield from wrapped(ELSEWHERE, "  ", first="  ")
         else:
             yield from error_text(found.error).split("\n")
         return

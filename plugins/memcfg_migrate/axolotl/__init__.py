@@ -1,0 +1,1 @@
+"""axolotl: one flat YAML file."""

@@ -1,0 +1,1 @@
+"""LLaMA-Factory: one flat YAML file, whose training arguments are those of Transformers."""
