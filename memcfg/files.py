@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
-from memcfg.errors import RunError
+from memcfg.errors import Problem, RunError
+
+LOCK: Final = ".lock"
+"""Held, in a folder, by the process that runs there."""
 
 
 def conf_root() -> Path:
@@ -28,6 +34,28 @@ def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> Path:
     except OSError as error:
         raise RunError(f"cannot write `{target}`: {reason(error)}") from error
     return target
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold a folder against other runs. A process that is killed holds nothing; one that holds it may claim it again.
+
+    Raises `RunError` where another process has it."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK, timeout=0, is_singleton=True)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        fix = "wait for it, or choose another `run.dir`"
+        raise RunError(Problem(f"another run is using `{folder}`", key="run.dir", fix=fix)) from error
+    try:
+        yield
+    finally:
+        if lock.lock_counter == 1:
+            with suppress(OSError):
+                os.unlink(folder / LOCK)
+        lock.release()
 
 
 def _write_beside(target: Path, data: bytes) -> None:

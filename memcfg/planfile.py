@@ -5,7 +5,7 @@ The file is YAML without tags (JSON is read as well):
     memcfg_plan: 1                 version of this form
     memcfg: 0.1.0                  what wrote it
     digest: sha256:...             of everything below; a file that was edited is refused
-    options: {KEY: {value, kind, role, rule, because, antecedents, origin, requested, secret}}
+    options: {KEY: {value, kind, role, rule, because, antecedents, origin, requested, secret, free}}
     active, providers, assumed, fact_reads, pending, notes, versions
 
 A field that is absent is empty: an option without `value` is unset, one without `requested` was not requested. The value
@@ -112,6 +112,7 @@ def _decision_data(decision: Decision) -> dict[str, Any]:
         "kind": decision.kind,
         "role": decision.role,
         "secret": decision.secret or None,
+        "free": decision.free or None,
         "requested": _masked(decision, decision.requested),
         "rule": decision.rule,
         "because": decision.because,
@@ -165,6 +166,7 @@ def _decision(fields: Mapping[str, Any]) -> Decision:
         requested=fields.get("requested", UNSET),
         role=fields.get("role", "choice"),
         secret=fields.get("secret", False),
+        free=fields.get("free", False),
     )
 
 

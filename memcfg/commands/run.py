@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
-from memcfg.commands.train import PLAN_FILE, execute, refuse_assumed
+from memcfg.commands.train import PLAN_FILE, execute, refuse_assumed, resumed_in
 from memcfg.errors import Problem, RequestError, RunError
 from memcfg.report.console import Terminal
 from memcfg.report.words import of
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
-    """Train the plan in a new folder, or in its own if that is named and was not used. Refuses any override but `run.dir`,
-    and a host for which it was not made."""
+    """Train the plan in a new folder, or in its own if that is named and was not used, or is gone on in. Refuses any override
+    but `run.dir` and `run.resume`, and a host for which it was not made."""
     arguments.refuse_flags()
-    file, run_dir = _read(arguments.rest)
+    file, run_dir, resume = _read(arguments.rest)
     from memcfg.compose.request import installed
     from memcfg.planfile import load, revealed
 
@@ -30,10 +30,16 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     registry = installed()
     refuse_assumed(plan)
     refuse_other_host(plan, registry)
+    if resume is not None:
+        run_dir = str(file.parent) if run_dir is None and resume == "auto" else run_dir
+        plan = _with(plan, "run.resume", resume)
     if run_dir is not None and Path(run_dir).resolve() == file.parent.resolve():
-        refuse_used(file.parent)
+        if resumed_in(plan, file.parent) is None:
+            refuse_used(file.parent)
         execute(plan, registry, terminal, file.parent, in_place=True)
     else:
+        if resume is None and plan.get("run.resume") == "auto":
+            plan = _with(plan, "run.resume", None)  # in a new folder there is nothing to go on from
         execute(placed(plan, run_dir), registry, terminal)
     return 0
 
@@ -44,18 +50,19 @@ def refuse_used(folder: Path) -> None:
         raise RunError(Problem(f"`{folder}` already holds a run", key="run.dir", fix="choose another `run.dir`"))
 
 
-def _read(words: list[str]) -> tuple[Path, str | None]:
-    """The plan's file and the new folder. Raises `RequestError` for anything else."""
+def _read(words: list[str]) -> tuple[Path, str | None, str | None]:
+    """The plan's file, the new folder, and what to go on from. Raises `RequestError` for anything else."""
     files = [word for word in words if "=" not in word and not word.startswith("~")]
-    others = [word for word in words if word not in files and not word.startswith("run.dir=")]
+    others = [word for word in words if word not in files and not word.startswith(("run.dir=", "run.resume="))]
     if others:
         fix = "a plan is run as it was resolved; resolve anew to change it"
-        raise RequestError(*(Problem("`run` takes no override but `run.dir`", key=word, fix=fix) for word in others))
+        text = "`run` takes no override but `run.dir` and `run.resume`"
+        raise RequestError(*(Problem(text, key=word, fix=fix) for word in others))
     if len(files) != 1:
         raise RequestError(Problem("`run` takes one plan", fix="write `memcfg run RUN/resolved.yaml`"))
     file = Path(files[0])
-    stated = [word.partition("=")[2] for word in words if word.startswith("run.dir=")]
-    return (file / PLAN_FILE if file.is_dir() else file), (stated[-1] if stated else None)
+    stated = {word.partition("=")[0]: word.partition("=")[2] for word in words if word not in files}
+    return (file / PLAN_FILE if file.is_dir() else file), stated.get("run.dir"), stated.get("run.resume")
 
 
 def refuse_other_host(plan: Plan, registry: Registry) -> None:
@@ -77,9 +84,13 @@ def _differs(fact: str, then: Any, now: Any) -> Problem:
 
 def placed(plan: Plan, run_dir: str | None) -> Plan:
     """The plan with its new folder in it, so that the new run's file says where it lies."""
+    return _with(plan, "run.dir", run_dir)
+
+
+def _with(plan: Plan, key: str, value: str | None) -> Plan:
     from dataclasses import replace
 
-    if "run.dir" not in plan.decisions:
+    if key not in plan.decisions:
         return plan
-    decision = replace(plan.decisions["run.dir"], value=run_dir, requested=run_dir if run_dir else UNSET)
-    return replace(plan, decisions={**plan.decisions, "run.dir": decision})
+    decision = replace(plan.decisions[key], value=value, requested=value if value else UNSET)
+    return replace(plan, decisions={**plan.decisions, key: decision})

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from memcfg.solver.request import Request
 
 PLAN_FILE = "resolved.yaml"
+RESUMED_FILE = ".resumed.yaml"
+"""A plan that is to go on in a folder, until its processes have taken it up."""
 REPORT_FILE = "report.json"
 """How the run went, as the summary tells it."""
 RUNS = Path("runs")
@@ -80,10 +82,16 @@ def execute(
     registry.preflight(plan)
     hooks = registry.hooks(plan)
     calm_openmp(plan.device)
+    if (done := finished(plan, run_dir)) is not None:
+        terminal.show("", "this run is finished already", summary(done))
+        return done
     together = to_start(plan)
     group = None if together else join(plan, hooks)
     folder, made = run_dir, None
-    if (group is None or group.main) and not (in_place and run_dir is not None):
+    here = run_dir if in_place else resumed_in(plan, run_dir)
+    if here is not None:
+        folder = here
+    elif group is None or group.main:
         folder, made = make_folder(run_dir or _wanted(plan))
     folder = Path(folder if group is None else group.shared(str(folder)))  # type: ignore[arg-type]
     if together:
@@ -123,13 +131,18 @@ def _together(plan: Plan, folder: Path, count: int, terminal: Terminal, made: bo
     from memcfg.planfile import save, secrets
 
     flags = [*(["--quiet"] if terminal.quiet else []), *([] if terminal.color else ["--no-color"])]
+    resumed = made is None and plan.get("run.resume") is not None
+    file = folder / (RESUMED_FILE if resumed else PLAN_FILE)
     try:
-        if made is not None:
-            save(plan, folder / PLAN_FILE)
-        run_together(folder / PLAN_FILE, count, flags, secrets(plan), cpu=plan.device == "cpu")
+        if made is not None or resumed:
+            save(plan, file)
+        run_together(file, count, flags, secrets(plan), cpu=plan.device == "cpu")
     except BaseException:
         _clear(folder, made)
         raise
+    finally:
+        if resumed:
+            file.unlink(missing_ok=True)
     return dict(json.loads((folder / REPORT_FILE).read_text(encoding="utf-8")))
 
 
@@ -146,6 +159,36 @@ def calm_openmp(device: str) -> None:
     times the step. Must come before torch is loaded."""
     if device == "cpu":
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+# ---------------------------------------------------------------------------------------------------------- going on
+
+
+def resumed_in(plan: Plan, run_dir: Path | None = None) -> Path | None:
+    """The folder that holds a run already and is gone on in; None where the run gets a folder of its own.
+
+    Raises `RequestError` where nothing says which folder `run.resume=auto` means."""
+    asked, folder = plan.get("run.resume"), run_dir or _wanted(plan)
+    if asked == "auto" and folder is None:
+        text = "`auto` means the newest checkpoint in the run's own folder, and `run.dir` names none"
+        raise RequestError(Problem(text, key="run.resume", fix="add `run.dir=FOLDER`, or write `run.resume=FOLDER`"))
+    if asked is None or folder is None or not (folder / PLAN_FILE).exists():
+        return None
+    place = Path(asked)
+    same = asked == "auto" or folder.resolve() in (place.resolve(), place.resolve().parent)
+    return folder if same else None
+
+
+def finished(plan: Plan, run_dir: Path | None = None) -> dict[str, Any] | None:
+    """The report of a run that `run.resume=auto` finds finished, if this plan asks for no further step."""
+    folder = run_dir or _wanted(plan)
+    if plan.get("run.resume") != "auto" or folder is None:
+        return None
+    try:
+        report: dict[str, Any] = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
+        return report if report["steps"] == plan["run.steps"] and (folder / "model").is_dir() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 # ----------------------------------------------------------------------------------------------------------- folders
@@ -169,7 +212,8 @@ def make_folder(stated: Path | None) -> tuple[Path, bool]:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise RunError(_unusable(folder, "it may not be written to"))
     if (folder / PLAN_FILE).exists():
-        raise RunError(Problem(f"`{folder}` already holds a run", key="run.dir", fix="choose another `run.dir`"))
+        fix = "choose another `run.dir`, or go on: `run.resume=auto`"
+        raise RunError(Problem(f"`{folder}` already holds a run", key="run.dir", fix=fix))
     return folder, made
 
 

@@ -22,8 +22,8 @@ SCHEDULERS = (
 trainer = Enum("trainer.name", (), open=True, doc="what is trained for: the objective and the data it needs")
 
 run: tuple[Option, ...] = (
-    Setting("run.dir", str, default=None, nullable=True, doc="folder of the run; null makes `runs/<time>`"),
-    Setting("run.steps", int, default=80, minimum=1, unit="steps", doc="optimizer steps to take"),
+    Setting("run.dir", str, default=None, nullable=True, doc="folder of the run; null makes `runs/<time>`", free=True),
+    Setting("run.steps", int, default=80, minimum=1, unit="steps", doc="optimizer steps to take", free=True),
     Setting("run.batch_size", int, default=2, minimum=1, unit="rows", doc="rows in a micro-batch, on each device"),
     Setting("run.accumulation", int, default=1, minimum=1, unit="micro-batches", doc="micro-batches in a step"),
     Setting("run.learning_rate", float, default=2e-5, minimum=0.0, doc="peak learning rate"),
@@ -34,21 +34,28 @@ run: tuple[Option, ...] = (
         doc="gradients longer than this are shortened to it; null leaves them alone",
     ),
     Setting("run.seed", int, default=0, minimum=0, maximum=2**32 - 1, doc="seed of weights, data order and dropout"),
-    Setting("run.log_steps", int, default=10, minimum=1, unit="steps", doc="steps between two log lines"),
+    Setting("run.log_steps", int, default=10, minimum=1, unit="steps", doc="steps between two log lines", free=True),
     Setting(
         "run.save_steps", int, default=None, minimum=1, nullable=True, unit="steps",
-        doc="steps between two checkpoints; null saves the final model only",
+        doc="steps between two checkpoints; null saves the final model only", free=True,
+    ),
+    Setting(
+        "run.keep_checkpoints", int, default=None, minimum=1, nullable=True, unit="checkpoints",
+        doc="how many of the newest checkpoints stay; null keeps all", free=True,
     ),
     Setting(
         "run.eval_steps", int, default=None, minimum=1, nullable=True, unit="steps",
-        doc="steps between two evaluations; null evaluates at the end only",
+        doc="steps between two evaluations; null evaluates at the end only", free=True,
     ),
-    Setting("run.resume", str, default=None, nullable=True, doc="checkpoint, or folder of a run, to go on from"),
+    Setting(
+        "run.resume", str, default=None, nullable=True,
+        doc="checkpoint, or folder of a run, to go on from; `auto` means the newest in `run.dir`", free=True,
+    ),
 )  # fmt: skip
 
 budget = Setting(
     "budget.bytes", int, default=None, minimum=1, nullable=True, unit="bytes",
-    doc="memory that the run may use on each device; null means all there is",
+    doc="memory that the run may use on each device; null means all there is", free=True,
 )  # fmt: skip
 
 device_type = Fact(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from memcfg.batch import Attention, Batch, Grouping, Head, Layout, Objective, Reference, TokenLoss
+    from memcfg.engine.kept import Stateful
     from memcfg.engine.loader import Collator
     from memcfg.engine.spread import Spread
     from memcfg.plan import Plan
@@ -61,6 +62,8 @@ class Run:
     reference: Reference | None = None
     spread: Spread | None = None
     wrapped: torch.nn.Module | None = None
+    kept: dict[str, Stateful] = field(default_factory=dict)
+    """What checkpoints hold besides model, optimizer, schedule and random streams, by name: whatever has a state."""
 
 
 NEEDED = (

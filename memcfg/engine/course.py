@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from transformers.trainer_callback import TrainerCallback, TrainerControl, TrainerState
 
 from memcfg import planfile
-from memcfg.engine import canaries, evidence
+from memcfg.engine import canaries, evidence, fingerprint
 from memcfg.engine.metrics import MetricsFile
 from memcfg.engine.reporter import Reporter
+from memcfg.engine.resuming import Start
+from memcfg.engine.stopping import Stop
 from memcfg.files import write_atomic
 
 if TYPE_CHECKING:
@@ -28,12 +30,17 @@ class Course(TrainerCallback):
 
     trainer: EngineTrainer
 
-    def __init__(self, folder: Path, reporter: Reporter, *, main: bool = True) -> None:
-        """`main`: whether this process is the one that writes."""
-        self.folder, self.reporter = folder, reporter
+    def __init__(self, folder: Path, reporter: Reporter, start: Start | None = None, *, main: bool = True) -> None:
+        """`start`: where training begins; `main`: whether this process is the one that writes."""
+        self.folder, self.reporter, self.start = folder, reporter, start or Start()
         self.metrics = MetricsFile(folder / "metrics.jsonl" if main else None)
         self.canaries: dict[str, str] = {}
         self._begun = False
+        self.stop = Stop(reporter.note)
+        self.stopped = False
+        """Whether training ended before its last step because it was asked to."""
+        self._first_step = 1
+        self._told = 0
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         trainer, run = self.trainer, self.trainer.run
@@ -41,12 +48,22 @@ class Course(TrainerCallback):
         run.first = [b.to(args.device) for b in trainer.loader.at(trainer.loader.epoch, trainer.loader.position)]
         self.reporter.stage("checking the first batch")
         self.canaries = canaries.check(canaries.Subject.of(trainer))
-        if args.should_save and not (self.folder / PLAN_FILE).exists():
+        trainer.data = trainer.data or fingerprint.of(run.train, run.first)
+        if args.should_save and (self.start.here or not (self.folder / PLAN_FILE).exists()):
             planfile.save(run.plan, self.folder / PLAN_FILE)
-        self._baseline(state.global_step)
+        self._begin_lines(state.global_step)
+        self._first_step = state.global_step + 1
         self._begun = True
         self.reporter.begin(state.max_steps)
         trainer.meter.start()
+
+    def _begin_lines(self, step: int) -> None:
+        """The lines that there are already, or the first one."""
+        point = self.start.point
+        if point is not None or self.start.here:
+            self.metrics.go_on(self.start.history, step)
+        if point is None:
+            self._baseline(step)
 
     def _baseline(self, step: int) -> None:
         """The line before any update: the loss of the first step's rows and of the held-out rows."""
@@ -67,8 +84,12 @@ class Course(TrainerCallback):
         self._close_step(state)
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if state.global_step == 1:
+        if state.global_step == self._first_step:
             self._prove()
+        if state.global_step < state.max_steps and self.stop.asked(self.trainer.accelerator):
+            control.should_save = control.should_training_stop = self.stopped = True
+        if control.should_save:
+            control.should_log = True  # no window of the metrics reaches over a checkpoint
         if state.global_step >= state.max_steps:
             control.should_log = True
             control.should_evaluate = self.trainer.run.eval is not None
@@ -85,6 +106,10 @@ class Course(TrainerCallback):
         self.trainer.settle_account()
         self._close_step(state)
 
+    def before_saving(self, state: TrainerState) -> None:
+        """Write the step's line: a run that goes on from the checkpoint will not write it again."""
+        self._close_step(state)
+
     def close(self) -> None:
         """Write what is still open; after an error or an interrupt too."""
         if self._begun:
@@ -94,8 +119,9 @@ class Course(TrainerCallback):
 
     def _close_step(self, state: TrainerState) -> None:
         line = self.metrics.flush()
-        if state.global_step or line:
+        if line or state.global_step > self._told:
             self.reporter.advance(state.global_step, line)
+            self._told = state.global_step
 
     def _prove(self) -> None:
         """Compare what the first step did with the plan. The file is written first: it says what was found."""

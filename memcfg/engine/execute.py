@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,9 @@ import torch
 from transformers import set_seed
 from transformers.utils import logging
 
-from memcfg.engine import memory
+from memcfg.engine import memory, resuming
 from memcfg.engine.build import Run, build
+from memcfg.engine.checkpoint import PREFIX, Checkpoint
 from memcfg.engine.course import Course
 from memcfg.engine.joining import Group, join
 from memcfg.engine.reporter import Reporter, Silent
@@ -77,21 +78,23 @@ def train(
     """Train the plan in `run_dir` (made if need be). `predicted` is asked once, after training on a GPU. `group`: the
     processes of the run, where they have met already.
 
-    Raises `DataError` for unusable data, `PluginError` for a value without implementation, `RunError` for a folder that
-    cannot be written, a failed canary, a technique that did not happen or a loss that is not finite, `OutOfMemory`
-    where the device has too little. `KeyboardInterrupt` passes through once what was measured so far is written."""
+    With `run.resume` it goes on from a checkpoint (see `memcfg.engine.resuming`). Raises `DataError` for unusable data,
+    `PluginError` for a value without implementation, `RunError` for a folder that cannot be written, a failed canary, a
+    technique that did not happen or a loss that is not finite, `OutOfMemory` where the device has too little. SIGINT and SIGTERM end it after the step, which is saved (see
+    `memcfg.engine.stopping`); `KeyboardInterrupt` passes through once what was measured so far is written."""
     begin = time.perf_counter()
     reporter = reporter or Silent()
     folder = Path(run_dir)
     refuse(plan)
     group = group or join(plan, hooks)
-    with run_folder(folder) if group.main else nullcontext(), no_bars():
+    with run_folder(folder, used=resuming.in_place(plan, folder), main=group.main), no_bars():
+        start = resuming.start(plan, folder, reporter.note)
         set_seed(plan["run.seed"])
         reporter.stage("preparing the data and the model")
         run = build(plan, hooks)
         same_start(run, group)
         memory.reset_peak(run.device)
-        course = Course(folder, reporter, main=group.main)
+        course = Course(folder, reporter, start, main=group.main)
         trainer = _trained(run, course, folder, predicted)
         reporter.stage("saving the model")
         trainer.save_final(folder / "model")
@@ -115,8 +118,6 @@ def refuse(plan: Plan) -> None:
     if plan.assumed:
         names = ", ".join(f"`{name}`" for name in plan.assumed)
         raise RunError(Problem(f"assumed facts are for planning only, and {names} are assumed", key="assume"))
-    if plan.get("run.resume") is not None:
-        raise RunError(Problem("going on from a checkpoint is not implemented yet", key="run.resume"))
     if plan.device == "cuda" and not torch.cuda.is_available():
         raise RunError(Problem("the plan was made for a CUDA device, and torch sees none here", key="device.type"))
 
@@ -128,8 +129,10 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> En
     trainer = EngineTrainer(run, folder, callbacks=[course])
     run.layout = largest.layout  # the trainer's rows go through the one that looks; held-out rows need not
     course.trainer = trainer
+    trainer.before_saving = course.before_saving
     try:
-        _run(trainer, largest)
+        with course.stop.heeding():
+            _run(trainer, largest, course.start.point)
     except BaseException:
         with suppress(RunError):  # the disk may be why we are here; that error is the one to tell
             course.close()
@@ -137,15 +140,21 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> En
                 _account(run, trainer, folder)
         raise
     course.close()
+    if course.stopped:
+        if trainer.group.main:
+            _account(run, trainer, folder)
+        where = f"{folder / PREFIX}{trainer.state.global_step}"
+        course.reporter.note(f"saved `{where}`: `run.dir={folder} run.resume=auto` goes on from it")
+        course.stop.hand_on()
     if trainer.group.main:
         _account(run, trainer, folder, predicted(largest.lengths) if run.device == "cuda" else None)
     return trainer
 
 
-def _run(trainer: EngineTrainer, largest: memory.Largest) -> None:
-    """Train. Raises `OutOfMemory` in place of torch's own error."""
+def _run(trainer: EngineTrainer, largest: memory.Largest, point: Checkpoint | None) -> None:
+    """Train, from a checkpoint if there is one. Raises `OutOfMemory` in place of torch's own error."""
     try:
-        trainer.train()
+        trainer.train() if point is None else trainer.go_on_from(point)
     except torch.OutOfMemoryError as error:
         used = memory.measured(trainer.run.device)
         text = f"out of memory in step {trainer.state.global_step + 1}: {str(error).splitlines()[0].rstrip('. ')}"

@@ -6,7 +6,7 @@ preparation is over (`balance` gives the difference)."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from memcfg.errors import DataError, Problem
@@ -73,11 +73,14 @@ class Ledger:
             "notes": list(self.notes),
         }
 
-    def state(self) -> dict[str, Any]:
-        """Everything in it, for `restore`."""
-        return asdict(self)
+    def state_dict(self) -> dict[str, Any]:
+        """Everything in it, as plain data."""
+        return {name: getattr(self, name) for name in (*COUNTERS, "fill")} | {
+            "reasons": dict(self.reasons),
+            "notes": list(self.notes),
+        }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Be as it was when the state was taken."""
         for name, value in state.items():
             setattr(self, name, Counter(value) if name == "reasons" else list(value) if name == "notes" else value)

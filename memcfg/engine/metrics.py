@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memcfg.errors import Problem, RunError
-from memcfg.files import reason
+from memcfg.files import reason, write_atomic
 
 
 class Meter:
@@ -77,6 +77,12 @@ class MetricsFile:
         self.lines: list[dict[str, Any]] = []
         self._open: dict[str, Any] = {}
 
+    def go_on(self, history: Path | None, step: int) -> None:
+        """Begin with the lines of `history` up to a step, which need not be this file; later ones and a torn one go."""
+        self.lines = [line for line in read(history) if line["step"] <= step] if history else []
+        if self.path is not None:
+            write_atomic(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
+
     def note(self, step: int, values: Mapping[str, Any]) -> None:
         """Add values to the line of a step."""
         if self._open and self._open["step"] != step:
@@ -101,6 +107,21 @@ class MetricsFile:
 
     def last(self, key: str) -> Any:
         return next((line[key] for line in reversed(self.lines) if key in line), None)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of metrics; none where there is no file. A line that was not written to its end is left out."""
+    if not path.is_file():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and "step" in line:
+            lines.append(line)
+    return lines
 
 
 def _finite(value: Any) -> Any:

@@ -14,6 +14,10 @@ class Reporter(Protocol):
         """What is being done before (or after) the steps, in a few words: "loading the data"."""
         ...
 
+    def note(self, text: str) -> None:
+        """Something that a user should know, at any time: where training goes on from, that it is about to stop."""
+        ...
+
     def begin(self, steps: int) -> None:
         """Training starts; so many steps will be taken."""
         ...
@@ -31,6 +35,8 @@ class Silent:
     """Says nothing."""
 
     def stage(self, text: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
 
     def begin(self, steps: int) -> None: ...
 

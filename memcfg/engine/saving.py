@@ -6,11 +6,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from memcfg.engine.checkpoint import STALE, removed
 from memcfg.errors import Problem, RunError
-from memcfg.files import reason
+from memcfg.files import claimed, reason
 
 PARTIAL = ".partial"
 """Where a folder lies while it is written; hidden, so that nothing takes it for finished."""
@@ -20,14 +21,24 @@ PROBE_BYTES = 64 * 1024
 
 
 @contextmanager
-def run_folder(folder: Path) -> Iterator[None]:
-    """The folder of a run, made if need be and tried for writing. Taken away again if the run leaves nothing in it.
+def run_folder(folder: Path, *, used: bool = False, main: bool = True) -> Iterator[None]:
+    """The folder of a run, made if need be, tried for writing, and held against other runs. Taken away again if the run
+    leaves nothing in it. What an earlier run was writing when it was killed is cleared away.
 
-    Raises `RunError` naming `run.dir` where it cannot be used, or already holds a run."""
+    `used`: it may hold a run, which is gone on with. Of several processes only the `main` one holds and clears it. Raises
+    `RunError` naming `run.dir` where it cannot be used, is in use, or holds a run."""
     made = not folder.exists()
     try:
         _try_writing(folder)
-        yield
+        with claimed(folder) if main else nullcontext():
+            if (folder / "metrics.jsonl").exists() and not used:
+                text = f"`{folder}` already holds a run"
+                raise RunError(
+                    Problem(text, key="run.dir", fix="choose another `run.dir`, or go on: `run.resume=auto`")
+                )
+            if main:
+                _clear(folder)
+            yield
     except BaseException:
         if made and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
@@ -43,8 +54,11 @@ def _try_writing(folder: Path) -> None:
             os.fsync(probe.fileno())
     except OSError as error:
         raise RunError(_refused(folder, error)) from error
-    if (folder / "metrics.jsonl").exists():
-        raise RunError(Problem(f"`{folder}` already holds a run", key="run.dir", fix="choose another `run.dir`"))
+
+
+def _clear(folder: Path) -> None:
+    for left in (PARTIAL, STALE):
+        shutil.rmtree(folder / left, ignore_errors=True)
 
 
 @contextmanager
@@ -56,7 +70,8 @@ def whole(target: Path, *, main: bool = True) -> Iterator[Path]:
     try:
         yield scratch / target.name
         if main:
-            shutil.rmtree(target, ignore_errors=True)
+            if target.exists():
+                removed(target)
             os.replace(scratch / target.name, target)
     except Exception as error:
         if _disk(error):

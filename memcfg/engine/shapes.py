@@ -50,6 +50,20 @@ class Shapes:
                 self._first += [(width, row) for row in rows_of(batch)]
         self.steps += 1
 
+    def state_dict(self) -> dict[str, Any]:
+        """All counts, as plain data."""
+        own = {"steps": self.steps, "micro_batches": self.micro_batches, "positions": self.positions}
+        lengths = [[length, count] for length, count in self._lengths.items()]
+        first = [[width, row] for width, row in self._first]
+        return own | {"lengths": lengths, "filled": self._filled.tolist(), "first": first}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Count on from there."""
+        self.steps, self.micro_batches, self.positions = state["steps"], state["micro_batches"], state["positions"]
+        self._lengths = Counter(dict(state["lengths"]))
+        self._filled = np.array(state["filled"], np.int64)
+        self._first = [(width, row) for width, row in state["first"]]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `batches.json`."""
         lengths = np.array(sorted(n for n in self._lengths if n > 0), np.int64)

@@ -80,14 +80,14 @@ class StreamLoader:
             self._before = self._here()
             self._next = self._read()
             if self._loaded is not None:
-                self.ledger.restore(self._loaded["ledger"])
+                self.ledger.load_state_dict(self._loaded["ledger"])
                 self._loaded = None
         return self._next
 
     def _here(self) -> dict[str, Any]:
         if self._loaded is not None:
             return self._loaded
-        return {"stream": self.batches.rows.state_dict(), "ledger": self.ledger.state()}  # type: ignore[attr-defined]
+        return {"stream": self.batches.rows.state_dict(), "ledger": self.ledger.state_dict()}  # type: ignore[attr-defined]
 
     def _read(self) -> list[Any]:
         """The next rows; those of the next epoch where this one is over. Raises `DataError` for a stream without rows."""

@@ -7,9 +7,8 @@ its evaluation loop (`update.mean_loss` does)."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +17,9 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from memcfg.batch import Evaluated
-from memcfg.engine import canaries, means
+from memcfg.engine import canaries, checkpoint, fingerprint, kept, means, resuming
 from memcfg.engine.build import Run
+from memcfg.engine.checkpoint import Checkpoint
 from memcfg.engine.joining import Group
 from memcfg.engine.loader import Loader, MicroBatches, loader_of
 from memcfg.engine.metrics import Meter
@@ -28,12 +28,8 @@ from memcfg.engine.saving import PARTIAL, whole
 from memcfg.engine.shapes import Shapes
 from memcfg.engine.update import StepResult, counted, gradients, mean_loss
 from memcfg.errors import Problem, RunError
-from memcfg.files import write_atomic
 from memcfg.plan import Plan
-
-LOADER_STATE = "loader.json"
-"""The file in a checkpoint that holds the place in the data."""
-
+from memcfg.planfile import save as save_plan
 
 SCHEDULERS: Final[Mapping[str, dict[str, Any]]] = {"cosine_with_min_lr": {"min_lr_rate": 0.1}}
 """Arguments of schedulers that have to be told something: the lowest learning rate, as a share of the peak."""
@@ -62,6 +58,7 @@ def arguments(plan: Plan, folder: Path, **further: Any) -> TrainingArguments:
         eval_steps=every["eval_steps"],
         save_strategy="steps" if every["save_steps"] else "no",
         save_steps=every["save_steps"] or 500,
+        ignore_data_skip=True,  # the loader goes to its place by itself
         report_to="none",
         disable_tqdm=True,
         log_level="error",
@@ -82,6 +79,10 @@ class EngineTrainer(Trainer):
         self.shapes = Shapes()
         self.step_loss: torch.Tensor | None = None
         self._seen = self._padded = 0
+        self.before_saving: Callable[[Any], Any] = lambda state: None
+        """Called with Trainer's state before a checkpoint is written, to finish what belongs to its step."""
+        self.saved_at: int | None = None
+        """The step of the newest checkpoint."""
         self._unread: tuple[int, torch.Tensor] | None = None
         self.held = canaries.held(run.optimizer, run.model)
         self._use_cache = getattr(getattr(run.model, "config", None), "use_cache", None)
@@ -98,6 +99,9 @@ class EngineTrainer(Trainer):
         self.group = Group(self.accelerator.process_index, self.accelerator.num_processes)
         means.over(self.group)
         self.loader = loader_of(run, self.micro_batches(run.train))
+        self.data: dict[str, Any] | None = None
+        """What the training rows are, for checkpoints; known once training begins."""
+        run.kept = {"loader": self.loader, "ledger": run.ledger, "shapes": self.shapes, **_with_state(run), **run.kept}
 
     def micro_batches(self, rows: Any) -> MicroBatches:
         """Rows as this rank's micro-batches."""
@@ -115,6 +119,15 @@ class EngineTrainer(Trainer):
             run.grouping,
         )
 
+    def go_on_from(self, point: Checkpoint) -> None:
+        """Train from a checkpoint. Raises `RunError` where its rows are not this run's."""
+        first = self.loader.at(0, 0) if not hasattr(self.run.train, "__len__") else []
+        resuming.refuse_other_rows(point.data, fingerprint.of(self.run.train, first))
+        missing = kept.load(self.run.kept, point.path, self.args.process_index)
+        if missing:
+            raise RunError(Problem(f"`{point.path}` holds no state of the {missing[0]}", key=resuming.KEY))
+        self.train(resume_from_checkpoint=str(point.path))
+
     # ------------------------------------------------------------------------------------ what Trainer asks for
 
     def get_train_dataloader(self) -> Loader:  # type: ignore[override]
@@ -127,6 +140,19 @@ class EngineTrainer(Trainer):
 
     def floating_point_ops(self, inputs: Any) -> int:
         return 0  # an estimate from padded sizes, which nothing here reads
+
+    def _init_training_state(self, max_steps: int, *rest: Any) -> Any:
+        """As Trainer does; but how often to log, evaluate and save is what this run says, not the checkpoint."""
+        found = super()._init_training_state(max_steps, *rest)
+        self.state.compute_steps(self.args, max_steps)
+        return found
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """As Trainer does; from a checkpoint of the last step there is nothing left to do."""
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
 
     def training_step(self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """One step's gradients and its mean loss. `inputs` is a list of micro-batches."""
@@ -204,15 +230,22 @@ class EngineTrainer(Trainer):
         return str(self.folder / PARTIAL)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
-        """A checkpoint, whole or not at all, with the place in the data."""
+        """A checkpoint, whole or not at all, with everything that a run goes on with. Older ones go once it is whole."""
         self.check_loss()
-        target = self.folder / f"checkpoint-{self.state.global_step}"
+        step, main = self.state.global_step, self.args.should_save
+        self.before_saving(self.state)
         self.meter.stop()
-        with whole(target, main=self.args.should_save) as partial:
+        with whole(self.folder / f"{checkpoint.PREFIX}{step}", main=main) as partial:
             super()._save_checkpoint(model, trial)
+            kept.save(self.run.kept, partial, self.args.process_index)
             self.accelerator.wait_for_everyone()
-            if self.args.should_save:
-                write_atomic(partial / LOADER_STATE, json.dumps(self.loader.state_dict()))
+            if main:
+                (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing reads
+                save_plan(self.run.plan, partial / resuming.PLAN_FILE)
+                checkpoint.seal(partial, step, self.data or {})
+        if main and (keep := self.run.plan.get("run.keep_checkpoints")):
+            checkpoint.prune(self.folder, keep)
+        self.saved_at = step
         self.meter.start()
 
     # ------------------------------------------------------------------------------------------------ watching
@@ -251,3 +284,9 @@ class EngineTrainer(Trainer):
             fix = "a lower `run.learning_rate`, a longer `run.warmup_steps` or another `model.dtype` may help"
             raise RunError(Problem(f"the loss of step {step} is {float(loss)}", key="run.learning_rate", fix=fix))
         self._unread = None
+
+
+def _with_state(run: Run) -> dict[str, Any]:
+    """The parts of a run that have a state of their own."""
+    parts = {"objective": run.objective, "reference": run.reference}
+    return {name: part for name, part in parts.items() if isinstance(part, kept.Stateful)}

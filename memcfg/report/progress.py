@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from memcfg.report.console import Terminal
@@ -22,27 +23,34 @@ class TrainingTalk:
         self._task: Any = None
         self._steps = 0
         self._begun = 0.0
+        self._from: int | None = None
         self._latest: dict[str, Any] = {}
 
     def stage(self, text: str) -> None:
         if self._bar is None:
             self.terminal.say(f"{text} ...")
 
+    def note(self, text: str) -> None:
+        with suppress(RuntimeError):  # a signal may come in the middle of a line
+            self.terminal.say(text)
+
     def begin(self, steps: int) -> None:
-        self._steps, self._begun = steps, time.monotonic()
+        self._steps, self._begun, self._from = steps, time.monotonic(), None
         if not self.terminal.quiet and self.terminal.err.is_terminal:
             self._bar = _bar(self.terminal)
             self._task = self._bar.add_task("training", total=steps, said="")
             self._bar.start()
 
     def advance(self, step: int, values: Mapping[str, Any]) -> None:
+        if self._from is None:
+            self._from = step  # told before the first step is taken
         self._latest.update({name: number for name, number in values.items() if number is not None})
         if self._bar is not None:
             self._bar.update(self._task, completed=step, said=_said(self._latest))
         elif values and step == 0:
             self.terminal.say(f"before training: {_said(self._latest)}")
         elif values:
-            left = (time.monotonic() - self._begun) / max(step, 1) * (self._steps - step)
+            left = (time.monotonic() - self._begun) / max(step - self._from, 1) * (self._steps - step)
             self.terminal.say(f"step {step}/{self._steps}  {_said(self._latest)}  {duration(left)} left")
 
     def end(self) -> None:

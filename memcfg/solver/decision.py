@@ -17,7 +17,8 @@ class Decision:
     `kind`: you (the user chose it), fact (probed), forced (a rule left no other value), overridden (a rule won against
     the user's other choice), fallback (a request was answered by another value), default (a rule proposed it), yielded
     (a default that gave way to its next proposal), unset. `requested` is absent (`UNSET`) where nothing was requested.
-    `antecedents` are the keys that the rule's condition read. The value of a `secret` one is shown nowhere."""
+    `antecedents` are the keys that the rule's condition read. The value of a `secret` one is shown nowhere;
+    a `free` one may have another where a run goes on from a checkpoint."""
 
     value: Any
     kind: str
@@ -28,6 +29,7 @@ class Decision:
     requested: Any = UNSET
     role: str = "choice"
     secret: bool = False
+    free: bool = False
 
 
 @dataclass(frozen=True)

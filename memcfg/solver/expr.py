@@ -245,6 +245,7 @@ class Option(Key):
 
     `kind` is bool, enum, int or setting; `values` the menu of a bool or enum, in order of display; `open` lets other
     plugins extend the menu through `Plugin(provides=...)`; `type` is the Python type (or tuple of types) of a setting.
+    A `free` option moves no number of the training: a run may go on from a checkpoint with another value than before.
     """
 
     def __init__(
@@ -265,13 +266,14 @@ class Option(Key):
         probe: str | None = None,
         learn: str | None = None,
         secret: bool = False,
+        free: bool = False,
         source: Source | None = None,
     ) -> None:
         super().__init__(key)
         self.kind, self.role, self.doc, self.values = kind, role, doc, values
         self.nullable, self.minimum, self.maximum, self.unit = nullable, minimum, maximum, unit
         self.open, self.type, self.default, self.secret = open, type, default, secret
-        self.probe, self.learn = probe, learn
+        self.probe, self.learn, self.free = probe, learn, free
         self.source = source or calling_source(3)
 
     def __repr__(self) -> str:
@@ -285,18 +287,22 @@ class Option(Key):
         return clone
 
 
-def Bool(key: str, *, doc: str, role: str = "choice", nullable: bool = False) -> Option:
+def Bool(key: str, *, doc: str, role: str = "choice", nullable: bool = False, free: bool = False) -> Option:
     """An option that is true or false."""
-    return Option(key, "bool", role=role, doc=doc, values=(False, True), nullable=nullable, source=calling_source())
+    return Option(
+        key, "bool", role=role, doc=doc, values=(False, True), nullable=nullable, free=free, source=calling_source()
+    )
 
 
 def Enum(
-    key: str, values: Iterable[str], *, doc: str, role: str = "choice", open: bool = False, nullable: bool = False
-) -> Option:
+    key: str, values: Iterable[str], *, doc: str, role: str = "choice", open: bool = False, nullable: bool = False,
+    free: bool = False,
+) -> Option:  # fmt: skip
     """An option with a menu of names. `open=True` lets other plugins add to the menu."""
     return Option(
-        key, "enum", role=role, doc=doc, values=tuple(values), open=open, nullable=nullable, source=calling_source()
-    )
+        key, "enum", role=role, doc=doc, values=tuple(values), open=open, nullable=nullable, free=free,
+        source=calling_source(),
+    )  # fmt: skip
 
 
 def Int(
@@ -328,13 +334,15 @@ def Setting(
     values: Iterable[Any] = (),
     nullable: bool = False,
     secret: bool = False,
+    free: bool = False,
 ) -> Option:
     """A key of any type (`int`, `float`, `str`, `bool`, `list`, `dict`) that the solver never searches.
 
     `default` (or `Default` rules) fills it after the solve; type, range and menu are checked."""
     return Option(
         key, "setting", role="setting", doc=doc, type=type, default=default, unit=unit, minimum=minimum,
-        maximum=maximum, values=tuple(values), nullable=nullable, secret=secret, source=calling_source(),
+        maximum=maximum, values=tuple(values), nullable=nullable, secret=secret, free=free,
+        source=calling_source(),
     )  # fmt: skip
 
 

@@ -144,7 +144,7 @@ class _Decisions:
         return {key: self._kept(option, self._decide(option)) for key, option in self.theory.options.items()}
 
     def _kept(self, option: Option, decision: Decision) -> Decision:
-        return replace(decision, secret=True) if option.secret else decision
+        return replace(decision, secret=option.secret, free=option.free) if option.secret or option.free else decision
 
     def _decide(self, option: Option) -> Decision:
         if option.role == "fact":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from memcfg import Axis, Bool, Default, Forbid, Plugin, key
 
-expandable = Bool("allocator.expandable", doc="let segments grow in place, which wastes less to fragmentation")
+expandable = Bool(
+    "allocator.expandable", doc="let segments grow in place, which wastes less to fragmentation", free=True
+)
 
 plugin = Plugin(
     name="allocator",

@@ -7,13 +7,15 @@ from memcfg import Axis, Bool, Default, Enum, Forbid, Ignored, Plugin, Setting, 
 mode = Enum(
     "checkpointing.mode", ("full", "selective", "none"),
     doc="what each layer keeps for the backward pass: full (its input only), selective (what attention gives, too), "
-    "none (everything)",
+    "none (everything)", free=True,
 )  # fmt: skip
 every = Setting(
     "checkpointing.every", int, default=1, minimum=1, unit="layers",
-    doc="compute again one layer in so many; the others keep everything",
+    doc="compute again one layer in so many; the others keep everything", free=True,
 )  # fmt: skip
-reentrant = Bool("checkpointing.reentrant", doc="use autograd's older, re-entrant way of computing layers again")
+reentrant = Bool(
+    "checkpointing.reentrant", doc="use autograd's older, re-entrant way of computing layers again", free=True
+)
 
 plugin = Plugin(
     name="checkpointing",

@@ -8,18 +8,22 @@ activations = Enum(
     "offload.activations",
     ("none", "checkpoint_inputs", "all", "disk"),
     doc="what leaves the device: the inputs that checkpointing keeps, every saved tensor, or every one to disk",
+    free=True,
 )
 threshold = Setting(
-    "offload.min_bytes", int, default=1024, minimum=0, unit="bytes", doc="smaller tensors stay on the device"
+    "offload.min_bytes", int, default=1024, minimum=0, unit="bytes", doc="smaller tensors stay on the device", free=True
 )
-streams = Setting("offload.streams", bool, default=True, doc="copy beside the computation, on a stream of its own")
+streams = Setting(
+    "offload.streams", bool, default=True, doc="copy beside the computation, on a stream of its own", free=True
+)
 stash = Setting(
-    "offload.stash", int, default=5, minimum=1, unit="tensors", doc="copies that may be in flight at a time"
+    "offload.stash", int, default=5, minimum=1, unit="tensors", doc="copies that may be in flight at a time", free=True
 )
-pin = Setting("offload.pin", bool, default=True, doc="copy through page-locked host memory, which is faster")
+pin = Setting("offload.pin", bool, default=True, doc="copy through page-locked host memory, which is faster", free=True)
 path = Setting(
-    "offload.path", str, default=None, nullable=True, doc="folder of `disk`; null is the system's temporary one"
-)
+    "offload.path", str, default=None, nullable=True, doc="folder of `disk`; null is the system's temporary one",
+    free=True,
+)  # fmt: skip
 rehearsal = Fact(
     "offload.rehearsal",
     probe="memcfg_offload.facts:rehearsal",

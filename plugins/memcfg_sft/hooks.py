@@ -59,9 +59,9 @@ def memcfg_prepare_dataset(
 
 def first_row(dataset: datasets.Dataset | datasets.IterableDataset, ledger: Ledger) -> dict[str, Any]:
     """The first row, which will be read again. Raises `DataError` where there is none."""
-    counts = ledger.state()
+    counts = ledger.state_dict()
     first = next(iter(dataset), None)
-    ledger.restore(counts)
+    ledger.load_state_dict(counts)
     if first is None:
         held = isinstance(dataset, datasets.Dataset)
         raise DataError(Problem("there are no rows" if held else "the stream has no rows"))

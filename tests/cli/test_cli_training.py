@@ -59,7 +59,7 @@ def test_a_run_without_data_leaves_nothing(tmp_path, program):
 @pytest.mark.parametrize(
     ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
-def test_an_interrupted_run_ends_with_one_line(bench, number, code, word):
+def test_an_interrupted_run_saves_its_step_and_is_gone_on_with(bench, program, number, code, word):
     process = subprocess.Popen(
         [sys.executable, "-m", "memcfg", *SMALL, "data.path=rows.jsonl", "run.steps=100000", f"run.dir={word}"],
         cwd=bench, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -75,4 +75,20 @@ def test_an_interrupted_run_ends_with_one_line(bench, number, code, word):
     assert process.wait(timeout=60) == code
     assert rest.splitlines()[-1] == word
     assert "Traceback" not in rest
-    assert losses(bench / word)
+    taken = losses(bench / word)
+    saved = f"{word}/checkpoint-{len(taken) - 1}"
+    assert "stopping after this step, which is saved; ask again to stop at once" in rest
+    assert f"saved `{saved}`:" in rest
+    assert (bench / saved / "checkpoint.json").is_file()
+    assert not (bench / word / ".lock").exists()
+
+    steps = f"run.steps={len(taken)}"
+    more = program(*SMALL, "data.path=rows.jsonl", steps, f"run.dir={word}", "run.resume=auto", cwd=bench)
+    assert more.returncode == 0, more.stderr
+    assert f"going on from `{saved}`" in more.stderr
+    assert losses(bench / word)[: len(taken)] == taken
+    assert len(losses(bench / word)) == len(taken) + 1
+    if number == signal.SIGINT:
+        return
+    again = program("run", word, "run.resume=auto", cwd=bench)
+    assert (again.returncode, "this run is finished already" in again.stdout) == (0, True)

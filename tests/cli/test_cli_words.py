@@ -183,7 +183,7 @@ def test_the_shipped_presets_resolve(memcfg):
         (["-m", "packing=bfd,bfdd"], "error: `packing=bfd,bfdd`: `packing` has no `bfdd`"),
         (["-m", "truncation.max_length=None,3"], "error: `truncation.max_length`: `None` is text here"),
         (["run"], "error: `run` takes one plan"),
-        (["run", "old", "packing=bfd"], "error: `packing=bfd`: `run` takes no override but `run.dir`"),
+        (["run", "old", "packing=bfd"], "error: `packing=bfd`: `run` takes no override but `run.dir` and `run.resume`"),
         (["run", "nowhere"], "error: `nowhere`: cannot read the plan: no such file or directory"),
         (["run", "old"], "error: `old/resolved.yaml`: is no memcfg plan"),
     ],

@@ -35,10 +35,14 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
+FREE = {"run.steps", "run.log_steps", "run.save_steps", "run.eval_steps", "run.keep_checkpoints", "run.resume"}
+"""What may change when a run goes on from a checkpoint; `test_resume.py` holds it to what memcfg's options say."""
+
+
 def plan(**overrides: Any) -> Plan:
     """A plan with these values; `run_steps=3` sets `run.steps`."""
     values = SETTINGS | {key.replace("_", ".", 1): value for key, value in overrides.items()}
-    return Plan({key: Decision(value, "default") for key, value in values.items()})
+    return Plan({key: Decision(value, "default", free=key in FREE) for key, value in values.items()})
 
 
 def rows(lengths: Sequence[int] = LENGTHS, *, masked: Sequence[int] = (), seed: int = 1) -> datasets.Dataset:
@@ -220,6 +224,9 @@ class Told:
 
     def stage(self, text: str) -> None:
         self.said.append(("stage", text))
+
+    def note(self, text: str) -> None:
+        self.said.append(("note", text))
 
     def begin(self, steps: int) -> None:
         self.said.append(("begin", steps))

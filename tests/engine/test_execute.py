@@ -129,7 +129,7 @@ def test_checkpoints_appear_whole_with_the_place_in_the_data(bench: Any, tmp_pat
 def test_the_reporter_hears_every_step(bench: Any, tmp_path: Path) -> None:
     told = bench.Told()
     train(bench.plan(), bench.Hooks(), tmp_path / "run", reporter=told)
-    steps = [entry for entry in told.said if entry[0] != "stage"]
+    steps = [entry for entry in told.said if entry[0] not in ("stage", "note")]
     assert [entry[:2] for entry in steps] == [("begin", 4), *(("advance", n) for n in range(5)), ("end",)]
     assert [entry[2] for entry in steps if entry[0] == "advance" and entry[2]] == lines(tmp_path / "run")
 
@@ -184,11 +184,6 @@ def test_assumed_facts_are_refused(bench: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"`device\.type` are assumed"):
         train(plan, bench.Hooks(), tmp_path / "run")
     assert contents(tmp_path) == []
-
-
-def test_resuming_is_refused_while_it_is_not_implemented(bench: Any, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"run\.resume"):
-        train(bench.plan(run_resume="runs/x"), bench.Hooks(), tmp_path / "run")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

@@ -1,0 +1,149 @@
+"""Where a run goes on from, and whether it may.
+
+    run.resume=auto   the newest whole checkpoint in the run's own folder; without one, training begins anew
+    run.resume=PATH   a checkpoint, or the newest whole one in the folder of a run
+
+In its own folder a run continues there; otherwise it gets a folder of its own, with the metrics up to the checkpoint. What
+decides the result (every option that is not `free`, the prepared rows, how many processes) must be as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from memcfg import planfile
+from memcfg.engine import checkpoint, fingerprint
+from memcfg.engine.checkpoint import PREFIX, Checkpoint, Torn
+from memcfg.errors import Problem, RunError
+from memcfg.plan import Plan
+from memcfg.solver.expr import UNSET, same, show
+
+AUTO: Final = "auto"
+KEY: Final = "run.resume"
+PLAN_FILE: Final = "resolved.yaml"
+COUNTED_FACTS: Final = ("device.type", "world.size")
+"""The facts of a host that decide the result by themselves; what others decide shows in the options."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where training begins. `here`: in a folder that holds a run already. `point` is None at the very beginning."""
+
+    point: Checkpoint | None = None
+    here: bool = False
+
+    @property
+    def history(self) -> Path | None:
+        """The metrics that lead to the point."""
+        return self.point.path.parent / "metrics.jsonl" if self.point else None
+
+
+def in_place(plan: Plan, folder: Path) -> bool:
+    """Whether the plan goes on in the folder where it was."""
+    asked = plan.get(KEY)
+    return asked == AUTO or (asked is not None and _run_of(Path(asked)).resolve() == folder.resolve())
+
+
+def start(plan: Plan, folder: Path, tell: Callable[[str], Any] = lambda text: None) -> Start:
+    """Where this plan begins. `tell` is given what a user should know of it.
+
+    Raises `RunError` for a place without a whole checkpoint, and for a plan that another one was trained under."""
+    asked = plan.get(KEY)
+    if asked is None:
+        return Start()
+    here = in_place(plan, folder)
+    point = _newest(folder, tell) if asked == AUTO else _named(Path(asked), tell)
+    if point is None:
+        _refuse_finished(folder)
+        tell(f"no whole checkpoint in `{folder}`: training begins anew")
+        return Start(here=here)
+    if point.step > plan["run.steps"]:
+        text = f"`{point.path}` has taken {point.step} steps already"
+        raise RunError(Problem(text, key="run.steps", fix=f"run.steps={point.step} or more"))
+    if here:
+        _refuse_later(folder, point)
+    refuse_changed(plan, planfile.load(point.path / PLAN_FILE))
+    tell(f"going on from `{point.path}`")
+    return Start(point, here)
+
+
+def refuse_changed(plan: Plan, then: Plan) -> None:
+    """Raises `RunError` with every option that decides the result and is not as it was in the plan `then`."""
+    changed = [key for key in sorted({*plan.decisions, *then.decisions}) if _changed(key, plan, then)]
+    if changed:
+        problems = [
+            Problem(f"the checkpoint has {_shown(then, key)}, this run {_shown(plan, key)}", key) for key in changed
+        ]
+        fix = "give it the value of the checkpoint, or begin a new run: the result would be that of neither"
+        raise RunError(*problems[:-1], Problem(problems[-1].text, problems[-1].key, fix=fix))
+
+
+def refuse_other_rows(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises `RunError` where the prepared rows are not those of the checkpoint."""
+    if text := fingerprint.difference(dict(then), dict(now)):
+        fix = "give it the data and the tokenizer that it was begun with, or begin a new run"
+        raise RunError(Problem(f"the prepared rows are not those of the checkpoint: {text}", key=KEY, fix=fix))
+
+
+def _changed(key: str, plan: Plan, then: Plan) -> bool:
+    now, was = plan.decisions.get(key), then.decisions.get(key)
+    if now is None or was is None:  # a plugin came or went: it matters if somebody asked it for something
+        one = now or was
+        return one is not None and one.kind == "you" and not one.free and not one.secret
+    if now.free or now.secret or (now.role == "fact" and key not in COUNTED_FACTS):
+        return False
+    return not same(planfile.plain(now.value), planfile.plain(was.value))
+
+
+def _shown(plan: Plan, key: str) -> str:
+    decision = plan.decisions.get(key)
+    return (
+        "no such option" if decision is None else "nothing" if decision.value is UNSET else f"`{show(decision.value)}`"
+    )
+
+
+def _run_of(asked: Path) -> Path:
+    return asked.parent if asked.name.startswith(PREFIX) else asked
+
+
+def _named(asked: Path, tell: Callable[[str], Any]) -> Checkpoint:
+    """The checkpoint that a path names. Raises `RunError` where there is none."""
+    if not asked.is_dir():
+        raise RunError(Problem(f"no such folder: `{asked}`", key=KEY))
+    if asked.name.startswith(PREFIX):
+        try:
+            return checkpoint.read(asked)
+        except Torn as error:
+            raise RunError(Problem(f"`{asked}` is not whole: {error}", key=KEY, fix=_others(asked))) from error
+    point = _newest(asked, tell)
+    if point is None:
+        raise RunError(Problem(f"`{asked}` holds no whole checkpoint", key=KEY))
+    return point
+
+
+def _newest(folder: Path, tell: Callable[[str], Any]) -> Checkpoint | None:
+    whole, torn = checkpoint.found(folder)
+    for path, reason in torn.items():
+        tell(f"`{path}` is not whole and is left out: {reason}")
+    return whole[-1] if whole else None
+
+
+def _others(asked: Path) -> str | None:
+    whole, _ = checkpoint.found(asked.parent)
+    return f"run.resume={whole[-1].path}" if whole else None
+
+
+def _refuse_finished(folder: Path) -> None:
+    if (folder / "model").is_dir():
+        text = f"`{folder}` holds a finished run and no checkpoint to go on from"
+        raise RunError(Problem(text, key=KEY, fix="choose another `run.dir`"))
+
+
+def _refuse_later(folder: Path, point: Checkpoint) -> None:
+    """In the same folder only the newest can be gone on from: later ones would pass for this run's own."""
+    later = [c.path.name for c in checkpoint.found(folder)[0] if c.step > point.step]
+    if later:
+        text = f"`{folder}` holds later checkpoints ({', '.join(f'`{name}`' for name in later)})"
+        raise RunError(Problem(text, key=KEY, fix="go on in another `run.dir`, or from the newest: `run.resume=auto`"))
