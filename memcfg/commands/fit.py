@@ -96,7 +96,7 @@ def _ladder(request: Request, plan: Plan, registry: Registry, budget: int, tell:
     from memcfg.planner.search import Search
     from memcfg.planner.sets import Wishes
 
-    return Search(request, registry, machine_of(plan), budget, Wishes(), tell).run()
+    return Search(request, registry.within(request), machine_of(plan), budget, Wishes(), tell).run()
 
 
 def _told(plan: Plan, choices: Mapping[str, Any], needed: int, ladder: Ladder) -> Plan:

@@ -59,7 +59,7 @@ FLAGS = {
 
 def page(registry: Registry, config_dir: str | None = None) -> str:
     """The whole help page."""
-    groups = group_names([*_folders(registry.conf_paths()), *([Path(config_dir)] if config_dir else [])])
+    groups = group_names([*conf_folders(registry.conf_paths()), *([Path(config_dir)] if config_dir else [])])
     commands = {**COMMANDS, **{name: purpose(target) for name, target in registry.commands().items()}}
     parts = [USAGE, _table("commands", commands), OVERRIDES, _groups(groups, registry.groups())]
     return "\n".join([*parts, _table("flags", FLAGS), EXAMPLES]).rstrip()
@@ -67,8 +67,13 @@ def page(registry: Registry, config_dir: str | None = None) -> str:
 
 def group_names(folders: Iterable[Path]) -> dict[str, list[str]]:
     """Config group -> its names, over first-party and other folders."""
+    return groups_in([conf_root(), *folders])
+
+
+def groups_in(folders: Iterable[Path]) -> dict[str, list[str]]:
+    """Config group -> its names, over these folders."""
     found: dict[str, set[str]] = {}
-    for folder in (conf_root(), *folders):
+    for folder in folders:
         for file in folder.glob("*/*.yaml"):
             found.setdefault(file.parent.name, set()).add(file.stem)
     return {group: sorted(names) for group, names in sorted(found.items())}
@@ -88,7 +93,7 @@ def purpose(target: str) -> str:
     return first[:1].lower() + first[1:] if first else f"from a plugin ({target})"
 
 
-def _folders(paths: Iterable[str]) -> Iterator[Path]:
+def conf_folders(paths: Iterable[str]) -> Iterator[Path]:
     """The folders of plugins' search paths. Their packages are only looked up; a package's own parent is imported."""
     for path in paths:
         scheme, _, rest = path.partition("://")

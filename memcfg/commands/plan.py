@@ -44,6 +44,7 @@ def _plan(arguments: Arguments, terminal: Terminal) -> int:
     wishes, find, rest = asked(arguments.rest)
     registry = installed()
     request = composed(arguments, rest, registry)
+    registry = registry.within(request)
     calm_openmp("cpu")
     with Talk(terminal) as talk:
         ladder = found(request, registry, wishes, talk)

@@ -33,8 +33,13 @@ def _why_not(arguments: Arguments, terminal: Terminal) -> int:
     supposed, *words = arguments.rest
     registry = installed()
     request = compose(words, registry=registry, config_dir=arguments.config_dir)
+    registry = registry.within(request)
     key, value, asked = supposition(supposed, words, request, registry, arguments.config_dir)
-    override, error = supposed.lstrip("+"), why_not(registry.theory, asked, key, value)
+    override = supposed.lstrip("+")
+    try:
+        error = why_not(registry.theory, asked, key, value)
+    except RequestError as fault:
+        raise registry.explained(fault, {key: value}) from fault.__cause__
     changes = [] if error is not None else _changes(request, asked, registry, key, value)
     if arguments.has("json"):
         _as_json(terminal, override, error, changes)

@@ -53,6 +53,16 @@ run: tuple[Option, ...] = (
     ),
 )  # fmt: skip
 
+plugins = (
+    Setting(
+        "plugins.only",
+        (list, str),
+        default=[],
+        doc="of the plugins of third parties only these, by name or distribution; memcfg's own are always there",
+    ),
+    Setting("plugins.off", (list, str), default=[], doc="plugins of third parties that this run does without"),
+)
+
 budget = Setting(
     "budget.bytes", int, default=None, minimum=1, nullable=True, unit="bytes",
     doc="memory that the run may use on each device; null means all there is", free=True,
@@ -75,6 +85,6 @@ device_name = Setting(
 plugin = Plugin(
     name="core",
     doc="the options of every run, and the facts of the host",
-    options=(trainer, *run, budget, device_type, device_capability, world_size, device_name),
+    options=(trainer, *run, *plugins, budget, device_type, device_capability, world_size, device_name),
     groups={"trainer": "what is trained for"},
 )

@@ -43,7 +43,7 @@ class Candidate:
 
     @property
     def names(self) -> set[str]:
-        return {_normal(self.found.name), self.found.distribution}
+        return {normal(self.found.name), self.found.distribution}
 
 
 def installed(extra: Sequence[Plugin] = (), discover: bool | Collection[str] = True) -> tuple[Installed, ...]:
@@ -57,7 +57,7 @@ def installed(extra: Sequence[Plugin] = (), discover: bool | Collection[str] = T
 def _candidates(discover: bool | Collection[str]) -> list[Candidate]:
     if isinstance(discover, bool):
         return [*_installed(), *_local()] if discover else []
-    wanted = {_normal(name): name for name in discover}
+    wanted = {normal(name): name for name in discover}
     found = [candidate for candidate in _installed() if candidate.names & wanted.keys()]
     for name in wanted.keys() - {"core"} - {name for candidate in found for name in candidate.names}:
         raise PluginError("no installed plugin or distribution has this name", wanted[name])
@@ -91,7 +91,7 @@ def _installed() -> tuple[Candidate, ...]:
 def _described(entry: EntryPoint) -> Installed:
     # a half-removed distribution has entry points and no metadata: its name and version are then None
     name, version = (None, None) if entry.dist is None else (entry.dist.name, entry.dist.version)
-    return Installed(entry.name, _normal(name or "unknown"), version or "", entry.value)
+    return Installed(entry.name, normal(name or "unknown"), version or "", entry.value)
 
 
 def _attribute(entry: EntryPoint) -> object:
@@ -134,7 +134,7 @@ def _switched(candidates: Sequence[Candidate]) -> list[Installed]:
     for candidate in candidates:
         found = candidate.found
         if found.first_party:
-            if _normal(found.name) in blocked:
+            if normal(found.name) in blocked:
                 text = f"it is part of memcfg and cannot be switched off by `{BLOCK}`"
                 raise PluginError(text, found.name, found.distribution)
             result.append(_loaded(candidate))
@@ -148,10 +148,10 @@ def _switched(candidates: Sequence[Candidate]) -> list[Installed]:
 
 
 def _names(variable: str | None) -> set[str]:
-    return {_normal(name) for name in (variable or "").split(",") if name.strip()}
+    return {normal(name) for name in (variable or "").split(",") if name.strip()}
 
 
-def _normal(name: str) -> str:
+def normal(name: str) -> str:
     """A distribution's or plugin's name with the spellings of `-` and `_` made equal."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import traceback
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from memcfg.registry.claims import implemented
 from memcfg.registry.hooks import SELECTORS, Hooks
 from memcfg.registry.installed import Installed, failure
 from memcfg.registry.loader import environment, flag, installed
+from memcfg.registry.narrow import Lists, lists, narrowed
 from memcfg.registry.plugin import Axis, Plugin
 from memcfg.solver.expr import UNSET, Option, holds
 from memcfg.solver.request import Request
@@ -26,6 +28,7 @@ from memcfg.solver.resolve import resolve
 from memcfg.solver.theory import Theory
 
 Discover = bool | tuple[str, ...]
+NO_LISTS = Lists()
 
 
 def load(
@@ -62,7 +65,7 @@ def _load(discover: Discover, extra: Sequence[Plugin], strict: bool | None) -> R
     _raise_broken(plugins, strict)
     assembly = assemble(plugins, tolerant=strict is False)
     _raise_broken(assembly.plugins, strict)
-    return Registry(assembly)
+    return Registry(assembly, plugins)
 
 
 def _raise_broken(plugins: Sequence[Installed], strict: bool | None) -> None:
@@ -74,7 +77,10 @@ def _raise_broken(plugins: Sequence[Installed], strict: bool | None) -> None:
 class Registry:
     """The installed plugins and what they make together. Immutable; make it with `load`."""
 
-    def __init__(self, assembly: Assembly) -> None:
+    def __init__(self, assembly: Assembly, found: Sequence[Installed], lists: Lists = NO_LISTS) -> None:
+        """`found`: the plugins before they were judged together. `lists`: what a request left of them."""
+        self._found, self._lists = tuple(found), lists
+        self._narrower: dict[Lists, Registry] = {}
         self.plugins: tuple[Installed, ...] = assembly.plugins
         self.theory: Theory = assembly.theory
         self._implements = assembly.implements
@@ -125,9 +131,22 @@ class Registry:
         """What the planner may vary, plugin by plugin in loading order."""
         return tuple(axis for _, plugin in self._declared() for axis in plugin.axes)
 
+    def within(self, request: Request) -> Registry:
+        """The registry without the plugins that the request switches off (`plugins.only`, `plugins.off`): mostly itself."""
+        said = lists(request)
+        if said == self._lists or not (said.only or said.off):
+            return self
+        if said not in self._narrower:
+            left = narrowed(self._found, said)
+            self._narrower[said] = Registry(assemble(left), self._found, said)
+        return self._narrower[said]
+
     def plan(self, request: Request) -> Plan:
         """Resolve a request. Raises `RequestError`, `ConflictError`, or `PluginError` if what it asks for belongs to a
-        plugin that could not be loaded."""
+        plugin that could not be loaded, or that the request itself switches off."""
+        left = self.within(request)
+        if left is not self:
+            return left.plan(replace(request, facts={k: v for k, v in request.facts.items() if k in left.options}))
         try:
             resolution = resolve(self.theory, request)
         except RequestError as error:

@@ -27,8 +27,10 @@ def assert_rules_exercised(plugin: Plugin | str, requests: Iterable[Mapping[str,
         raise AssertionError("rules without which every request comes out the same: " + ", ".join(idle))
 
 
-def unexercised(plugin: Plugin, theory: Theory, requests: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The rules of the plugin whose deletion none of the requests notices."""
+def unexercised(
+    plugin: Plugin, theory: Theory, requests: Sequence[Mapping[str, Any]], only: str | None = None
+) -> list[str]:
+    """The rules of the plugin (or just the one of this id) whose deletion none of the requests notices."""
     keys = tuple(theory.options)
     asked = [request_of(values, theory, CPU) for values in requests]
     usual = [outcome(theory, request, keys, repairs=False) for request in asked]
@@ -37,7 +39,7 @@ def unexercised(plugin: Plugin, theory: Theory, requests: Sequence[Mapping[str, 
         pairs = zip(asked, usual, strict=True)
         return any(outcome(mutant, request, keys, repairs=False) != before for request, before in pairs)
 
-    mutants = {rule.id: without(theory, rule.id) for rule in plugin.rules}
+    mutants = {rule.id: without(theory, rule.id) for rule in plugin.rules if only in (None, rule.id)}
     return [rule for rule, mutant in mutants.items() if mutant is not None and not noticed(mutant)]
 
 

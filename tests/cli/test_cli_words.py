@@ -101,7 +101,6 @@ def test_the_plugins_are_listed(memcfg):
     assert listed["packing"]["distribution"] == "memcfg"
     assert "packing.strategy" in listed["packing"]["options"]
     assert memcfg("plugins", "list")[1] == memcfg("plugins")[1]
-    assert memcfg("plugins", "new")[0] == 2
 
 
 def test_resolve_prints_the_plan_in_three_forms(memcfg, tmp_path):

@@ -1,4 +1,4 @@
-"""`memcfg plugins`: who contributes what, and what is broken."""
+"""`memcfg plugins list`: a line for each installed plugin. Broken ones are part of it; they stop nothing here."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from memcfg.report.console import Terminal
 
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
-    """Print the listing. Broken plugins are part of it; they stop nothing here."""
+    """Print the listing."""
     arguments.refuse_flags("json")
-    if arguments.rest and arguments.rest != ["list"]:
-        raise RequestError(Problem("`plugins` takes no words but `list`", key=arguments.rest[0]))
+    if arguments.rest:
+        fix = "write `memcfg plugins show NAME` for one of them"
+        raise RequestError(Problem("`plugins list` takes no further words", key=arguments.rest[0], fix=fix))
     from memcfg.registry import load
 
     plugins = load(strict=False).plugins

@@ -1,0 +1,149 @@
+"""`plugins show`, `plugins test` and `plugins trace`."""
+
+import json
+
+import pytest
+
+from memcfg import Default, Enum, Forbid, Plugin, key
+from memcfg.registry.installed import Installed
+from memcfg.report.console import Terminal
+from memcfg.report.plugins import show_checks
+from memcfg.testing.examination import examine
+
+PADDING = """\
+padding: one document to a row, padded to equal width
+  from memcfg 0.1.0 (`memcfg_padding:plugin`), ok, plugin interface 1
+
+options
+  padding.multiple_of: whole number of at least 1 (tokens), or null; default
+    null
+    round the width of every micro-batch up to a multiple of this; null rounds
+    nothing
+  batch.layout: padded, and what other plugins add; follows from others
+    how documents become tensors: padded (one to a row), rows (several to a row,
+    kept apart), flat (one long row)
+
+rules
+  padding.multiple_of.default
+    proposes `padding.multiple_of=null`, because rounding only adds padding
+  padding.layout.padded
+    sets `batch.layout=padded` when `padding_free.enabled=false`, because
+    without padding-free each row of the data gets a row of its own
+
+values
+  batch.layout=padded
+
+hooks
+  memcfg_layout
+  memcfg_evidence
+  in memcfg_padding.hooks, imported in every run
+
+config groups
+  padding: multiple, none
+"""
+
+
+def test_a_plugin_is_shown_whole(memcfg):
+    code, out, err = memcfg("plugins", "show", "padding")
+    assert (code, out, err) == (0, PADDING, "")
+
+
+def test_a_plugin_as_data(memcfg):
+    code, out, _ = memcfg("plugins", "show", "packing", "--json")
+    data = json.loads(out)
+    assert (code, data["ok"], data["api"]) == (0, True, 1)
+    assert data["hooks"]["implements"] == ["memcfg_prepare_dataset", "memcfg_evidence"]
+    assert data["commands"] == {"lengths": "memcfg_packing.lengths.command:main"}
+    rules = {rule["id"]: rule for rule in data["rules"]}
+    assert rules["packing.padding_free.forced"]["kind"] == "Force"
+    assert rules["packing.strategy.bfd_requeue"]["says"] == (
+        "`packing.strategy=bfd-requeue` is now called `packing.strategy=bfd_split`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("shwo",), "error: `shwo`: nothing reads this\n  did you mean `show`?\n"),
+        (("show", "paddin"), "error: `paddin`: no such plugin\n  did you mean `padding` or `padding_free`?\n"),
+        (("show",), "error: one name is needed\n  write `memcfg plugins show NAME`\n"),
+        (("test", "a", "b"), "error: one name is needed\n  write `memcfg plugins test NAME`\n"),
+        (("show", "memcfg"), "error: `memcfg`: a distribution of "),
+        (("list", "padding"), "error: `padding`: `plugins list` takes no further words\n"),
+        (("trace", "run.dir=here"), "error: `run.dir`: nothing reads this here\n"),
+        (("trace", "packing=bdf"), "error: `packing=bdf`: `packing` has no `bdf`"),
+    ],
+)
+def test_words_that_are_not_understood(memcfg, words, text):
+    code, out, err = memcfg("plugins", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(text)
+
+
+def test_a_plugin_of_memcfgs_own_is_tested(memcfg):
+    code, out, _ = memcfg("plugins", "test", "padding")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0] == "ok      declaration     2 options, 2 rules, plugin interface 1"
+    assert lines[1].startswith("ok      light import    ")
+    assert lines[2:] == [
+        "ok      hooks           memcfg_layout, memcfg_evidence",
+        "skipped conservative    it is a part of memcfg",
+        "skipped lint            `memcfg lint` looks at memcfg itself",
+        "ok      rules           each changes some request",
+        "",
+        "`padding` (memcfg 0.1.0): no fault",
+    ]
+
+
+MODE = Enum("acme.mode", ("off", "on"), doc="what acme does")
+BAD = Plugin(
+    name="acme",
+    options=[MODE],
+    rules=[
+        Default(MODE, "off", id="acme.mode.default", because="nobody asked"),
+        Forbid(key("packing.strategy") == "bfd", id="acme.packing", because="acme counts rows"),
+    ],
+)
+
+
+@pytest.mark.slow
+def test_a_plugin_that_meddles_is_found_out(capsys):
+    installed = Installed("acme", "acme-loss", "1.0", "json:plugin", BAD)
+    checks = list(examine(installed))
+    assert {check.name: check.result for check in checks} == {
+        "declaration": "ok", "light import": "ok", "hooks": "skipped", "conservative": "fault", "lint": "fault", "rules": "ok",
+    }  # fmt: skip
+    Terminal(color=False).show(*show_checks(installed, checks))
+    out = capsys.readouterr().out
+    assert "fault   conservative    trainer.name=sft packing.strategy=bfd" in out
+    assert "unread-option acme.mode: nothing reads it" in out
+    assert out.endswith("`acme` (acme-loss 1.0): 2 faults\n")
+    assert all(len(line) <= 80 for line in out.splitlines() if "`" not in line)
+
+
+def test_a_broken_plugin_is_not_looked_at_further():
+    broken = Installed("acme", "acme-loss", "1.0", "acme:plugin").broken("No module named 'acme'")
+    assert [(c.name, c.result, c.lines) for c in examine(broken)] == [
+        ("declaration", "fault", ("broken: No module named 'acme'",))
+    ]
+
+
+@pytest.mark.torch
+def test_the_hook_calls_of_a_short_run(memcfg, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "one line of text"}\n' * 4)
+    small = (
+        "model.hidden=32",
+        "model.heads=2",
+        "model.kv_heads=1",
+        "model.layers=1",
+        "data=jsonl",
+        "data.path=rows.jsonl",
+    )
+    code, out, _ = memcfg("plugins", "trace", "--json", *small)
+    calls = [(call["hook"], call["plugin"]) for call in json.loads(out[out.index("{") :])["calls"]]
+    assert code == 0
+    assert calls[0] == ("memcfg_load_tokenizer", "model")
+    assert calls.index(("memcfg_prepare_dataset", "sft")) < calls.index(("memcfg_prepare_dataset", "truncation"))
+    assert ("memcfg_evidence", "padding") in calls
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
