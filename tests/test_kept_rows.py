@@ -14,6 +14,8 @@ import pytest
 
 from memcfg import arrowfile, rows
 
+pytestmark = pytest.mark.torch
+
 FEATURES = datasets.Features({"n": datasets.Value("int64")})
 
 

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from memcfg import DataError, arrowfile, ragged, rows
 from memcfg.engine.ledger import Ledger
 
+pytestmark = pytest.mark.torch
+
 LISTS = st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=12)
 
 

@@ -66,6 +66,8 @@ class Rules:
         self.theory: Theory = registry.theory
         trainers = [v for v in self.theory.options["trainer.name"].values if v in self.menus]
         self.trainers = sorted(trainers, key=lambda name: (name != "sft", name))
+        self._resolved: dict[Any, bool] = {}
+        self._cells: dict[tuple[str, Technique], Cell] = {}
 
     @cached_property
     def techniques(self) -> list[Technique]:
@@ -93,7 +95,13 @@ class Rules:
         return resolve(self.theory, self.request(choices, host))
 
     def resolves(self, choices: Mapping[str, Any], host: Mapping[str, Any] = GPU) -> bool:
-        """Whether the choices go together; says so without the cost of an explanation."""
+        """Whether the choices go together; says so without the cost of an explanation. Asked often of the same."""
+        question = (frozenset(choices.items()), frozenset(host.items()))
+        if question not in self._resolved:
+            self._resolved[question] = self._resolves(choices, host)
+        return self._resolved[question]
+
+    def _resolves(self, choices: Mapping[str, Any], host: Mapping[str, Any]) -> bool:
         asked = normalise(self.theory, self.request(choices, host))
         try:
             answer = Problem(self.theory.program(asked.pending), asked.values, asked.facts).solve()
@@ -102,6 +110,11 @@ class Rules:
             return False
 
     def cell(self, trainer: str, technique: Technique) -> Cell:
+        if (trainer, technique) not in self._cells:
+            self._cells[trainer, technique] = self._cell(trainer, technique)
+        return self._cells[trainer, technique]
+
+    def _cell(self, trainer: str, technique: Technique) -> Cell:
         choices = {"trainer.name": trainer, **technique.choices}
         try:
             resolution = self.ask(choices)

@@ -93,6 +93,7 @@ def test_what_cannot_be_answered_is_said(memcfg, words, said):
     assert said in err
 
 
+@pytest.mark.slow
 def test_lint_is_clean_and_counts_what_no_test_names(memcfg, tmp_path):
     code, out, err = memcfg("lint")
     assert (code, err) == (0, "")

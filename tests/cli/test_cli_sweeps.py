@@ -197,6 +197,7 @@ def swept(memcfg, *words):
     return memcfg("-m", "packing=none,bfd,bfd_split", "truncation.max_length=64,null", "hydra.sweep.dir=swept", *words)
 
 
+@pytest.mark.slow
 def test_every_job_is_a_process_in_its_own_folder(memcfg, program_in_place, tmp_path):
     program_in_place.does(WRITES)
     code, out, err = swept(memcfg)
@@ -219,6 +220,7 @@ def test_every_job_is_a_process_in_its_own_folder(memcfg, program_in_place, tmp_
     assert "3 completed" in (tmp_path / "swept" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_resumed_sweep_runs_only_what_is_missing(memcfg, program_in_place, tmp_path):
     program_in_place.does(WRITES)
     swept(memcfg)

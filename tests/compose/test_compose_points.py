@@ -19,6 +19,7 @@ def same(request, other) -> bool:
     return (request.choices, request.facts, request.assumed) == (other.choices, other.facts, other.assumed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "axes",
     [

@@ -112,6 +112,7 @@ override = st.tuples(plus, pick | choose).map("".join)
 few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.slow
 @few
 @given(before=st.lists(override, max_size=4), last=pick)
 def test_what_is_appended_counts(chosen, before, last):
@@ -120,6 +121,7 @@ def test_what_is_appended_counts(chosen, before, last):
     assert chosen(*before, last)[key] == {"null": None}.get(text, int(text) if text.isdigit() else text)
 
 
+@pytest.mark.slow
 @few
 @given(st.lists(pick | choose, max_size=4), st.lists(plus, min_size=4, max_size=4))
 def test_plus_signs_mean_nothing(chosen, overrides, signs):

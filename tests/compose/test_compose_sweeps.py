@@ -48,6 +48,7 @@ def test_each_element_is_a_choice(sweep, override, expected):
     assert kinds(sweep(override)) == expected
 
 
+@pytest.mark.slow
 def test_numbers_sizes_and_products(sweep):
     assert kinds(sweep("soup.depth=range(1,4)"), "soup.depth") == [1, 2, 3]
     assert kinds(sweep("budget=1gib,2gib"), "budget.bytes") == [2**30, 2**31]
@@ -55,6 +56,7 @@ def test_numbers_sizes_and_products(sweep):
     assert [number for number, _ in sweep("soup=hot,cold", "soup.depth=1,2")] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_in_every_job_the_later_spelling_counts(sweep):
     assert kinds(sweep("soup.kind=none", "soup=hot,cold")) == ["hot", "cold"]
     assert kinds(sweep("soup=hot,cold", "soup.kind=none")) == ["none", "none"]

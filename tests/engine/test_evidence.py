@@ -7,6 +7,8 @@ import pytest
 from memcfg import Decision, Plan, RunError
 from memcfg.engine.evidence import Effective, compare, to_dict
 
+pytestmark = pytest.mark.torch
+
 PLAN = Plan(
     {k: Decision(v, "default") for k, v in {"a.mode": "full", "a.on": True, "a.rate": 1.0, "a.n": None}.items()}
 )

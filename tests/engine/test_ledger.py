@@ -7,6 +7,8 @@ import pytest
 from memcfg import DataError
 from memcfg.engine.ledger import Ledger
 
+pytestmark = pytest.mark.torch
+
 REQUIRED = {
     "tokens_in", "tokens_kept", "tokens_truncated", "tokens_dropped", "tokens_padded", "tokens_supervised", "rows_in",
     "rows_dropped", "fill", "reasons", "bins",

@@ -12,6 +12,8 @@ from memcfg import RunError
 from memcfg.engine import metrics
 from memcfg.engine.metrics import Meter, MetricsFile
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from memcfg.planner.allocator import MIB, Block, CachingAllocator, Exceeded
 
+pytestmark = pytest.mark.torch
+
 
 def test_sizes_are_rounded_up_to_512_bytes() -> None:
     allocator = CachingAllocator()

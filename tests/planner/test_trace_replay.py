@@ -7,6 +7,8 @@ import pytest
 from memcfg.planner.allocator import MIB, Exceeded
 from memcfg.planner.trace import Trace, alive, replay, requested, smallest_limit
 
+pytestmark = pytest.mark.torch
+
 
 def a_trace() -> Trace:
     """Weights, then a forward that leaves one tensor, then a backward with a larger one beside it."""

@@ -15,6 +15,8 @@ from memcfg_batching.hooks import TokenBudget
 
 from memcfg import DataError
 
+pytestmark = pytest.mark.torch
+
 
 def prepared(lengths: list[int], documents: list[list[int]] | None = None) -> datasets.Dataset:
     columns: dict[str, Any] = {"input_ids": [[1] * n for n in lengths]}

@@ -11,6 +11,8 @@ from memcfg_data import hooks, jsonl
 
 from memcfg import DataError, arrowfile
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -39,6 +39,7 @@ def test_a_function_without_source_has_no_pair() -> None:
     assert preferences([asked("a.f", "Return twice the number."), source("a.g", "    return 2 * number\n")]) == []
 
 
+@pytest.mark.slow
 def test_neither_answer_is_known_by_its_length() -> None:
     folder = root()
     some = [pair for file in files(folder)[:150] for pair in pairs(file, folder)]

@@ -15,6 +15,8 @@ from memcfg_data import columnar, hooks
 from memcfg import DataError
 from memcfg.engine.ledger import Ledger
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ from memcfg_data.holdout import held_out
 
 from memcfg.engine.ledger import Ledger
 
+pytestmark = pytest.mark.torch
+
 SOURCE = '''"""A module that is documented."""
 
 

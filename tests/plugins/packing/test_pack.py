@@ -16,6 +16,8 @@ from memcfg_packing import pack, packer
 
 from memcfg import DataError
 
+pytestmark = pytest.mark.torch
+
 STRATEGIES = ("bfd", "bfd_split", "wrapped")
 IDS = pa.list_(pa.int32())
 

@@ -15,6 +15,8 @@ import memcfg
 from memcfg import ConflictError, DataError, Plan
 from memcfg.engine.ledger import Ledger
 
+pytestmark = pytest.mark.torch
+
 
 def plan_of(strategy: str, length: int | None = 5, **values: Any) -> Any:
     """The keys that the hook reads."""

@@ -15,6 +15,8 @@ import memcfg
 from memcfg import DataError
 from memcfg.engine.ledger import Ledger
 
+pytestmark = pytest.mark.torch
+
 
 def rows_of(labels: list[list[int]], **columns: Any) -> datasets.Dataset:
     ids = [list(range(1, len(row) + 1)) for row in labels]
