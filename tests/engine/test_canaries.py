@@ -190,9 +190,10 @@ def test_the_plain_kernel_may_build_them(bench: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [2, 3, 5, 16])
 def test_what_the_canaries_make_is_no_longer_than_a_document_may_be(bench: Any, tmp_path: Path, limit: int) -> None:
-    run = subject(bench, tmp_path, truncation_max_length=None).run
+    about = subject(bench, tmp_path, truncation_max_length=None)
+    run = about.run
     run.plan = {**run.plan, "truncation.max_length": limit}  # type: ignore[assignment]
-    documents = canaries._two_documents(run)
+    documents = canaries._two_documents(about)
     assert documents is None or max(documents.lengths()) <= limit
     probe = canaries._probe(run, run.first[0])
     assert max(probe.lengths) <= limit
