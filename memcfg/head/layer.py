@@ -72,13 +72,19 @@ def output_head(model: torch.nn.Module) -> torch.nn.Linear:
 
 def base_linear(module: Any) -> torch.nn.Linear:
     """The layer itself, or the one inside a plain LoRA."""
-    if type(module) is torch.nn.Linear:
+    if own_class(module) is torch.nn.Linear:
         return module
-    if type(getattr(module, "base_layer", None)) is torch.nn.Linear and hasattr(module, "lora_A"):
+    if own_class(getattr(module, "base_layer", None)) is torch.nn.Linear and hasattr(module, "lora_A"):
         return module.base_layer
-    kind = type(module)
+    kind = own_class(module)
     text = f"the output head is a `{kind.__name__}` of `{kind.__module__}`, whose product the kernel does not know"
     raise RunError(Problem(text, key="loss.kernel", fix=PLAIN_PATH))
+
+
+def own_class(module: Any) -> type:
+    """The class of a module; of one that FSDP2 shards, which has a class made for it, the class that it had before."""
+    made = type(module)
+    return made.__bases__[1] if made.__bases__[0].__name__ == "FSDPModule" and len(made.__bases__) > 1 else made
 
 
 def _saved_copy(module: Any) -> Any:
@@ -107,6 +113,11 @@ def _delta(module: Any, name: str) -> LowRank:
 
 
 def _whole(parameter: torch.Tensor) -> torch.Tensor:
-    """A parameter that FSDP2 left sharded, gathered; any other as it is."""
+    """A parameter that FSDP2 left sharded, gathered; any other as it is. Its gradient is the mean over processes, as
+    FSDP2 makes it where it gathers itself."""
     gather = getattr(parameter, "full_tensor", None)
-    return parameter if gather is None else gather()
+    if gather is None:
+        return parameter
+    from torch.distributed.tensor import Partial
+
+    return gather(grad_placements=[Partial("avg")] * parameter.device_mesh.ndim)  # type: ignore[attr-defined]
