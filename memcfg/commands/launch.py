@@ -47,7 +47,7 @@ def run_together(plan_file: Path, count: int, flags: Sequence[str], secrets: Map
     with _handing_on(processes) as received:
         try:
             processes += [_started(command, place) for place in places]
-            _watch(processes)
+            _watch(processes, received)
         finally:
             _stop(processes)
     if received:
@@ -95,10 +95,12 @@ def _handing_on(processes: Sequence[Process]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _watch(processes: Sequence[Process]) -> None:
-    """Wait until all have ended, or one has failed."""
+def _watch(processes: Sequence[Process], received: Sequence[int]) -> None:
+    """Wait until all have ended, or one has failed. One that ends because it was asked to has not failed: the others may
+    still be saving."""
     while any(process.poll() is None for process in processes):
-        if any(process.returncode for process in processes):
+        asked = {128 + number for number in received}
+        if any(process.returncode not in (None, 0) and process.returncode not in asked for process in processes):
             return
         time.sleep(POLL)
 
