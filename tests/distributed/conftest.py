@@ -39,7 +39,22 @@ def documents(folder: Path, count: int = 9) -> str:
     """A file of prompts and completions of odd lengths. With three rows held out six are left: steps of four rows, and
     then one of two, in which a rank may have nothing of its own."""
     file = folder / "documents.jsonl"
-    words = "the sum of numbers is even when both are odd and never when one of them is not".split()
+    words = [
+        "the",
+        "sum",
+        "of",
+        "two",
+        "numbers",
+        "is",
+        "even",
+        "when",
+        "both",
+        "are",
+        "odd",
+        "and",
+        "never",
+        "otherwise",
+    ]
     rows = [
         {"prompt": " ".join(words[: 1 + i % 5]), "completion": " " + " ".join(words[i % 3 : 4 + 3 * (i % 4)])}
         for i in range(count)
