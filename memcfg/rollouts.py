@@ -15,12 +15,14 @@ The engine calls a backend in this order, once for each round of completions, in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
+
+    from memcfg.batch import Batch
 
 WAKES = ("weights", "cache")
 """The parts that `Generation.wake` is given, in order."""
@@ -60,4 +62,71 @@ class Generation(Protocol):
 
     def close(self) -> None:
         """End for good. May be called twice."""
+        ...
+
+
+# ------------------------------------------------------------------------------------------------ what is made of them
+
+
+@dataclass(frozen=True)
+class Round:
+    """This process's share of the completions that were sampled at one time.
+
+    `prompts`: the tokens of each completion's prompt; `about`: the columns of its row. Over all processes, in order, the
+    `group` completions of a prompt lie together; `gather` joins the values of all processes along the first axis, and
+    `mine` is this process's part of the result."""
+
+    prompts: Sequence[Sequence[int]]
+    about: Sequence[Mapping[str, Any]]
+    samples: Sequence[Sample]
+    group: int
+    training: bool = True
+    gather: Callable[[torch.Tensor], torch.Tensor] = lambda values: values
+    rank: int = 0
+
+    @property
+    def mine(self) -> slice:
+        size = len(self.samples)
+        return slice(self.rank * size, (self.rank + 1) * size)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a round becomes: `rows` for the trainer's collator, `figures` to log (numbers by name; names that end in `min`
+    or `max` are joined as such, all others are averaged), and one `record` for each completion, plain data to show."""
+
+    rows: Sequence[Mapping[str, Any]]
+    figures: Mapping[str, float]
+    records: Sequence[Mapping[str, Any]]
+
+
+@runtime_checkable
+class Sampling(Protocol):
+    """An objective that learns from completions which the model samples. `completions`: how many of each prompt;
+    `held_out_completions`: the same in evaluation; `per_row`: how many of them make a row of a micro-batch; `updates`: how
+    often a round is trained on; `shuffle`: whether prompts come in random order; `limit`: the longest completion."""
+
+    completions: int
+    held_out_completions: int
+    per_row: int
+    updates: int
+    shuffle: bool
+    limit: int
+
+    def judged_by(self, tokenizer: Any, found: Sequence[Any]) -> None:
+        """Given once at build: the tokenizer, and what `memcfg_rewards` gave."""
+        ...
+
+    def learn(self, sampled: Round) -> Learned:
+        """Judge a round: as many completions as there are `samples`, divided by `per_row`, become rows."""
+        ...
+
+    def before(self, model: torch.nn.Module, batch: Batch, *, several: bool) -> None:
+        """Called once for each micro-batch of a round, without gradient, while the model is still the one that sampled:
+        what is to be kept of it goes into the batch's fields, float32 [B, L]. `several`: more than one update follows."""
+        ...
+
+    def settle(self, sampled: Round, batches: Sequence[Batch]) -> Mapping[str, float]:
+        """Called once for each round after `before`, with all its micro-batches on the CPU: the place for what needs their
+        log-probabilities. Returns further figures."""
         ...

@@ -17,6 +17,7 @@ from memcfg.engine.joining import spreads
 from memcfg.engine.ledger import Ledger
 from memcfg.engine.loader import MicroBatches
 from memcfg.errors import DataError, Problem
+from memcfg.rollouts import Sampling
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from memcfg.engine.spread import Spread
     from memcfg.plan import Plan
     from memcfg.registry.hooks import Hooks
+    from memcfg.rollouts import Generation
 
 
 @dataclass
@@ -64,6 +66,8 @@ class Run:
     wrapped: torch.nn.Module | None = None
     kept: dict[str, Stateful] = field(default_factory=dict)
     """What checkpoints hold besides model, optimizer, schedule and random streams, by name: whatever has a state."""
+    generation: Generation | None = None
+    """What samples completions, where the objective learns from those."""
 
 
 NEEDED = (
@@ -95,7 +99,12 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     objective, loss = hooks.objective(plan=plan), hooks.loss(plan=plan) if scored else None
     objective.bind(loss, attention)
     load = partial(companion.loaded, plan, hooks, device, attention)
+    compared = compared and getattr(objective, "compares", True)  # a penalty of weight zero needs no second model
     reference: Reference | None = hooks.reference(plan=plan, model=model, load=load) if compared else None
+    generation = None
+    if isinstance(objective, Sampling) and data:
+        objective.judged_by(tokenizer, hooks.rewards(plan=plan, found=[]))
+        generation = hooks.generate(plan=plan, model=model, tokenizer=tokenizer)
     if isinstance(objective, Taught):
         objective.learn_from(load, model, tokenizer)
     if reference is not None and isinstance(objective, Compared):
@@ -109,7 +118,7 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
         reference.follow(model, optimizer)
     return Run(
         plan, hooks, device, tokenizer, rows["train"], rows["eval"], collator, layout, model, attention, loss, head,
-        objective, optimizer, reference=reference, spread=spread,
+        objective, optimizer, reference=reference, spread=spread, generation=generation,
         contexts=list(hooks.step_context(plan=plan, model=model, contexts=[])),
         ledger=ledgers["train"], eval_ledger=ledgers["eval"], grouping=hooks.grouping(plan=plan, grouping=None),
     )  # fmt: skip

@@ -82,6 +82,8 @@ def supervised(subject: Subject) -> str:
     """The first step supervises something."""
     run = subject.run
     count = int(ranks_of(subject.accelerator).total(counted(run.objective, run.first)))
+    if count == 0 and run.generation is not None:
+        return "no target in the first step: every completion of it is masked"
     if count == 0:
         seen = f"{run.ledger.tokens_supervised} of {run.ledger.tokens_kept} prepared tokens are targets"
         raise RunError(Problem(f"the first step has no target: every label is masked ({seen})", key="data.source"))

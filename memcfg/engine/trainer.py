@@ -24,6 +24,7 @@ from memcfg.engine.joining import Group
 from memcfg.engine.loader import Loader, MicroBatches, loader_of
 from memcfg.engine.metrics import Meter
 from memcfg.engine.ranks import ranks_of
+from memcfg.engine.rollouts import Place, RolloutLoader
 from memcfg.engine.saving import PARTIAL, whole
 from memcfg.engine.shapes import Shapes
 from memcfg.engine.update import StepResult, counted, gradients, mean_loss
@@ -98,7 +99,9 @@ class EngineTrainer(Trainer):
         self.ranks = ranks_of(self.accelerator)
         self.group = Group(self.accelerator.process_index, self.accelerator.num_processes)
         means.over(self.group)
-        self.loader = loader_of(run, self.micro_batches(run.train))
+        batches = self.micro_batches(run.train)
+        self.rollouts = RolloutLoader(run, batches, self._place()) if run.generation is not None else None
+        self.loader = self.rollouts or loader_of(run, batches)
         self.data: dict[str, Any] | None = None
         """What the training rows are, for checkpoints; known once training begins."""
         run.kept = {"loader": self.loader, "ledger": run.ledger, "shapes": self.shapes, **_with_state(run), **run.kept}
@@ -127,6 +130,13 @@ class EngineTrainer(Trainer):
         if missing:
             raise RunError(Problem(f"`{point.path}` holds no state of the {missing[0]}", key=resuming.KEY))
         self.train(resume_from_checkpoint=str(point.path))
+
+    def _place(self) -> Place:
+        accelerator = self.accelerator
+        return Place(
+            lambda: self.model_wrapped, lambda: self.optimizer, self.args.device, accelerator.process_index,
+            accelerator.num_processes, lambda values: accelerator.gather(values.to(accelerator.device)).to(values),
+        )  # fmt: skip
 
     # ------------------------------------------------------------------------------------ what Trainer asks for
 
@@ -185,19 +195,23 @@ class EngineTrainer(Trainer):
             logs["tokens_per_second"] = self.meter.read(self.summed)
             self.settle_account()
             logs.update(self.run.objective.metrics())
+            if self.rollouts is not None:
+                logs.update(self.rollouts.figures.read())
         super().log(logs, start_time)
 
     # ------------------------------------------------------------------------------------------------ evaluation
 
     def mean_loss_of(self, rows: Any) -> StepResult:
         """The mean loss over all these rows, in order."""
-        batches = self.micro_batches(rows).of(range(len(rows)))
-        return self.mean_loss(batches)
+        given = self.micro_batches(rows).of(range(len(rows))) if self.rollouts is None else self.rollouts.held_out(rows)
+        return self.mean_loss(given)
 
     def held_out(self, prefix: str = "eval_") -> dict[str, float]:
         """What the objective has to say of the rows that were just evaluated."""
         objective = self.run.objective
-        found = objective.held_out() if isinstance(objective, Evaluated) else {}
+        found = dict(objective.held_out()) if isinstance(objective, Evaluated) else {}
+        if self.rollouts is not None:
+            found |= self.rollouts.held_out_figures.read(self.group)
         return {prefix + name: value for name, value in found.items()}
 
     def mean_loss(self, batches: Iterable[Any]) -> StepResult:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from memcfg.batch import Attention, Grouping, Head, Layout, Load, Objective, Reference, TokenLoss
     from memcfg.engine.evidence import Effective
     from memcfg.engine.ledger import Ledger
+    from memcfg.judging import Judge, Reward
     from memcfg.engine.spread import Spread
     from memcfg.plan import Plan
     from memcfg.rollouts import Generation
@@ -151,6 +152,12 @@ def memcfg_sampling_context(
     """Context managers, re-enterable, that the engine enters around each round of sampling, the first one outermost: to
     gather the model's weights, to lay aside what only training needs. `model` and `optimizer` are as training has them,
     wrapped. Returns `contexts` with its own added."""
+
+
+@chain("found")
+def memcfg_rewards(plan: Plan, found: list[Reward | Judge]) -> list[Reward | Judge]:
+    """Reward functions and pairwise judges by name, which `rewards.functions` and a trainer's own options choose from:
+    `memcfg.judging` says what they are given and give. Returns `found` with its own added."""
 
 
 # ------------------------------------------------------------------------------------------------ what was real

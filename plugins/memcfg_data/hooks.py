@@ -16,7 +16,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from memcfg import DataError, Plan, Problem, arrowfile, hookimpl
-from memcfg_data import files, forms, held, holdout, hub, jsonl, preferences, reading, stdlib, stream, table
+from memcfg_data import files, forms, held, holdout, hub, jsonl, preferences, reading, stdlib, stream, table, tasks
 
 if TYPE_CHECKING:
     from memcfg.engine.ledger import Ledger
@@ -25,8 +25,11 @@ log = logging.getLogger("memcfg.data")
 
 PAIR = pa.schema([("name", pa.string()), ("prompt", pa.string()), ("completion", pa.string())])
 PREFERENCE = pa.schema([(name, pa.string()) for name in ("name", "prompt", "chosen", "rejected")])
+TASK = pa.schema([(name, pa.string()) for name in ("name", "prompt", "wanted")])
 COMPARING = ("dpo", "kto", "reward")
 """Trainers that learn from pairs of completions: the standard library gives them such pairs."""
+SAMPLING = ("grpo", "rloo", "online_dpo")
+"""Trainers that learn from completions of their own: they get prompts whose completions can be judged by counting."""
 FEWEST_PAIRS = 200
 """A library that yields fewer pairs than this is not really there."""
 
@@ -49,7 +52,11 @@ def memcfg_load_dataset(plan: Plan, split: str, ledger: Ledger) -> datasets.Data
 
 
 def _stdlib(plan: Plan, part: str, ledger: Ledger) -> datasets.Dataset | datasets.IterableDataset | None:
-    rows = preference_rows(stdlib_rows()) if plan.get("trainer.name") in COMPARING else stdlib_rows()
+    rows, trainer = stdlib_rows(), plan.get("trainer.name")
+    if trainer in COMPARING:
+        rows = preference_rows(rows)
+    elif trainer in SAMPLING:
+        rows = task_rows(rows)
     wanted = min(plan.get("data.eval_rows") or 0, len(rows) // 8)
     chosen = _part(rows.remove_columns("name"), rows["name"][:], wanted, part)
     return chosen.to_iterable_dataset() if _streams(plan, part) and chosen is not None else chosen
@@ -84,6 +91,21 @@ def preference_rows(rows: datasets.Dataset) -> datasets.Dataset:
         if not found:
             raise DataError(Problem("no preference pairs can be made without the library's source", "data.source"))
         return arrowfile.made(path, PREFERENCE, lambda: [_records(found, PREFERENCE)], fingerprint=name)
+
+    if not rows.cache_files:
+        return made(None)
+    path = arrowfile.folder() / f"{name}.arrow"
+    with arrowfile.locked(path):
+        return arrowfile.cached(path, fingerprint=name) or made(path)
+
+
+def task_rows(rows: datasets.Dataset) -> datasets.Dataset:
+    """Prompts for the modules that the library's pairs name."""
+    name = f"tasks-{rows._fingerprint}-v{tasks.VERSION}"
+
+    def made(path: Path | None) -> datasets.Dataset:
+        found = tasks.tasks(rows["name"][:])
+        return arrowfile.made(path, TASK, lambda: [_records(found, TASK)], fingerprint=name)
 
     if not rows.cache_files:
         return made(None)

@@ -59,6 +59,22 @@ def _whole_batches(values: Mapping[str, Any]) -> str | None:
     return f"`generation.batch_size={wanted}` is not a multiple of the {step} rows that all processes take at a time"
 
 
+def _explores(values: Mapping[str, Any]) -> str | None:
+    if values["generation.temperature"] > 0:
+        return None
+    return "`generation.temperature=0.0` makes all completions of a prompt the same: raise it, to 1.0 say"
+
+
+def _whole_steps(values: Mapping[str, Any]) -> str | None:
+    step = values["run.batch_size"] * values["world.size"]
+    if (values["generation.batch_size"] or 0) % step:
+        return None  # said by another check
+    sampled, accumulation = _sampled(values) // step, values["run.accumulation"]
+    if not sampled % accumulation or not accumulation % sampled:
+        return None
+    return f"{sampled} micro-batches sampled at a time do not make whole steps of `run.accumulation={accumulation}`"
+
+
 def _sampled(values: Mapping[str, Any]) -> int:
     """Completions sampled at a time, over all processes."""
     steps_at_a_time = values["generation.steps"] or values["run.accumulation"]
@@ -109,8 +125,21 @@ plugin = Plugin(
             because="two completions are sampled and judged for each prompt",
         ),
         Default(
+            length, 16, when=online & (key("model.source") == "tiny"), id="generation.max_new_tokens.tiny",
+            supersedes=["generation.max_new_tokens.online_dpo"],
+            because="a small model that starts from noise learns nothing more from longer ones",
+        ),
+        Default(
             temperature, 0.9, when=trainer.isin("gkd", "online_dpo"), id="generation.temperature.sharper",
             because="these trainers learn from likely completions rather than from exploring",
+        ),
+        Check(
+            [temperature], _explores, when=online, id="generation.temperature.explores",
+            because="completions are compared with others of the same prompt",
+        ),
+        Check(
+            SIZES, _whole_steps, when=groups, id="generation.steps.whole",
+            because="what is sampled at once is trained on in whole steps, or makes whole parts of one",
         ),
         Check(
             [rows, steps], _one_way, when=groups, id="generation.batch.one_way",
@@ -154,6 +183,7 @@ plugin = Plugin(
     ],
     provides={"generation.backend": ("transformers",)},
     groups={"generation": "what samples the completions"},
+    hooks="memcfg_generation.hooks",
     active=samples,
     not_yet=[NotYet(continuous.on, "continuous batching is not wired to Transformers yet")],
 )  # fmt: skip

@@ -24,6 +24,7 @@ from memcfg_grpo.options import (
 
 PAPER = "https://arxiv.org/abs/2402.03300"
 vllm = key("generation.backend") == "vllm"
+tiny = key("model.source") == "tiny"
 corrects = here & vllm & correction.on
 
 
@@ -63,6 +64,10 @@ plugin = Plugin(
             key("run.batch_size"), 8, when=here, id="grpo.run.batch_size",
             because="a micro-batch then holds one whole group of the default size",
         ),
+        Default(
+            key("run.batch_size"), 64, when=here & tiny, id="grpo.run.batch_size.tiny",
+            because="a small model samples eight groups almost as fast as one, and eight prompts say more",
+        ),
         Default(level, "token", when=here, id="grpo.importance_level.default", because="the loss is a sum over tokens"),
         Default(
             adaptive, False, when=here, id="grpo.entropy_adaptive.default", because="the entropy bonus is constant"
@@ -79,6 +84,10 @@ plugin = Plugin(
         Default(
             key("run.learning_rate"), 1e-6, when=here, id="grpo.run.learning_rate",
             because="a policy that learns from its own samples is moved in small steps",
+        ),
+        Default(
+            key("run.learning_rate"), 2e-3, when=here & tiny, id="grpo.run.learning_rate.tiny",
+            because="a small model that starts from noise wants larger steps than one that was trained before",
         ),
         Default(
             key("truncation.max_length"), None, when=here, id="grpo.truncation.max_length",
@@ -143,6 +152,10 @@ plugin = Plugin(
     ],
     provides={"trainer.name": ("grpo",)},
     active=here,
-    not_yet=[NotYet(here, "the GRPO objective and its rollouts are not written yet")],
+    hooks="memcfg_grpo.hooks",
+    not_yet=[
+        NotYet(here & head_fp32.on, "heads compute in the model's dtype so far"),
+        NotYet(here & adaptive.on, "no head gives an entropy that can be learned from"),
+    ],
     allowed={"dead-value grpo.num_generations=1": "a rule says why, which the least of a range cannot"},
 )  # fmt: skip

@@ -30,10 +30,6 @@ delta = Setting(
     doc="second upper clip of the ratio, for bad completions; null has none",
 )
 level = Enum("grpo.importance_level", ("token", "sequence"), doc="whether ratios are taken by token or by completion")
-rewards = Setting("grpo.rewards", list, default=[], doc="names of the reward functions")
-weights = Setting(
-    "grpo.reward_weights", list, default=None, nullable=True, doc="a weight for each reward; null is 1 each"
-)
 scale = Setting(
     "grpo.scale_rewards", str, default="group", values=("group", "batch", "none"),
     doc="whose deviation the advantages are divided by",
@@ -90,6 +86,6 @@ correction_min = Setting(
 CORRECTION = (correction, correction_mode, correction_max, correction_min)
 ADAPTIVE = (entropy_target, entropy_min, entropy_max, entropy_step)
 OWN = (
-    loss, generations, eval_generations, beta, iterations, epsilon, epsilon_high, delta, level, rewards, weights, scale,
+    loss, generations, eval_generations, beta, iterations, epsilon, epsilon_high, delta, level, scale,
     truncated, quantile, entropy, adaptive, off_policy, kl_correction, head_fp32, shuffle, dropout,
 )  # fmt: skip

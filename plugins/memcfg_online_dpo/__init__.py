@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Check, Default, Enum, Ignored, NotYet, Plugin, RenameKey, Setting, key, only_when
+from memcfg import Check, Default, Enum, Ignored, Plugin, RenameKey, Setting, key, only_when
 
 here = key("trainer.name") == "online_dpo"
+tiny = key("model.source") == "tiny"
 PAPER = "https://arxiv.org/abs/2402.04792"
 
 loss = Enum("online_dpo.loss", ("sigmoid", "ipo"), doc="how a judged pair becomes a loss")
 beta = Setting(
     "online_dpo.beta", float, default=0.1, minimum=0.0, doc="how strongly the policy is tied to the reference"
-)
-rewards = Setting("online_dpo.rewards", list, default=[], doc="names of the reward functions that judge a pair")
-weights = Setting(
-    "online_dpo.reward_weights", list, default=None, nullable=True, doc="a weight for each reward; null is 1 each"
 )
 judge = Setting(
     "online_dpo.judge", str, default=None, nullable=True, doc="name of a pairwise judge, instead of rewards"
@@ -35,10 +32,14 @@ def _room_for_prompt(values: Mapping[str, Any]) -> str | None:
     return f"`generation.max_new_tokens={new}` leaves no room for a prompt within `truncation.max_length={limit}`"
 
 
+def _divisor(values: Mapping[str, Any]) -> str | None:
+    return "`online_dpo.beta` is 0, and the loss `ipo` divides by it" if values["online_dpo.beta"] == 0 else None
+
+
 plugin = Plugin(
     name="online_dpo",
     doc="preference optimisation on pairs that the policy samples itself",
-    options=[loss, beta, rewards, weights, judge, penalty, dropout],
+    options=[loss, beta, judge, penalty, dropout],
     rules=[
         Default(
             loss, "sigmoid", when=here, id="online_dpo.loss.default", because="it is the loss of the DPO paper", ref=PAPER
@@ -46,6 +47,14 @@ plugin = Plugin(
         Default(
             key("run.learning_rate"), 5e-7, when=here, id="online_dpo.run.learning_rate",
             because="a policy that learns from its own samples is moved in small steps",
+        ),
+        Default(
+            key("run.learning_rate"), 1e-3, when=here & tiny, id="online_dpo.run.learning_rate.tiny",
+            because="a small model that starts from noise wants larger steps than one that was trained before",
+        ),
+        Default(
+            key("run.batch_size"), 32, when=here & tiny, id="online_dpo.run.batch_size.tiny",
+            because="a small model samples many completions as fast as a few, and more pairs say more",
         ),
         Default(
             key("truncation.max_length"), 512, when=here, id="online_dpo.truncation.max_length",
@@ -63,15 +72,19 @@ plugin = Plugin(
             ["generation.max_new_tokens", "truncation.max_length"], _room_for_prompt, when=here,
             id="online_dpo.length.room", because="prompt and completion share `truncation.max_length`",
         ),
+        Check(
+            [loss, beta], _divisor, when=here & (loss == "ipo"), id="online_dpo.beta.ipo",
+            because="the IPO loss pulls margins to half of one over beta",
+        ),
         RenameKey(
             "online_dpo.max_new_tokens", key("generation.max_new_tokens"), id="online_dpo.max_new_tokens.renamed",
             because="all trainers that generate share one limit",
         ),
         *only_when(
-            here, loss, beta, rewards, weights, judge, penalty, dropout, because="only `trainer=online_dpo` reads it"
+            here, loss, beta, judge, penalty, dropout, because="only `trainer=online_dpo` reads it"
         ),
     ],
     provides={"trainer.name": ("online_dpo",)},
     active=here,
-    not_yet=[NotYet(here, "the Online DPO objective and its rollouts are not written yet")],
+    hooks="memcfg_online_dpo.hooks",
 )  # fmt: skip

@@ -45,6 +45,16 @@ def _compared(name: str) -> Callable[[Mapping[str, Any]], str | None]:
     return test
 
 
+def _read(name: str) -> Callable[[Mapping[str, Any]], str | None]:
+    def test(values: Mapping[str, Any]) -> str | None:
+        given = values["reference.path"]
+        return (
+            f"`{name}=0.0` compares with no reference, so `{given}` is not read" if given and not values[name] else None
+        )
+
+    return test
+
+
 plugin = Plugin(
     name="reference",
     doc="where the reference's log-probabilities come from",
@@ -85,6 +95,14 @@ plugin = Plugin(
         ),
         Check(
             ["rloo.beta"], _compared("rloo.beta"), when=(trainer == "rloo") & sync.on, id="reference.sync.beta_rloo",
+            because="without a KL penalty there is no reference",
+        ),
+        Check(
+            ["grpo.beta", path], _read("grpo.beta"), when=trainer == "grpo", id="reference.path.beta",
+            because="without a KL penalty there is no reference",
+        ),
+        Check(
+            ["rloo.beta", path], _read("rloo.beta"), when=trainer == "rloo", id="reference.path.beta_rloo",
             because="without a KL penalty there is no reference",
         ),
         Ignored(

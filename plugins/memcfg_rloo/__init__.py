@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from memcfg import Default, Forbid, Ignored, Int, NotYet, Plugin, RemovedKey, RenameKey, Setting, key, only_when
+from memcfg import Default, Forbid, Ignored, Int, Plugin, RemovedKey, RenameKey, Setting, key, only_when
 
 here = key("trainer.name") == "rloo"
+tiny = key("model.source") == "tiny"
 PAPER = "https://arxiv.org/abs/2402.14740"
 
 generations = Int("rloo.num_generations", minimum=1, unit="completions", doc="completions sampled for each prompt")
@@ -18,10 +19,6 @@ epsilon = Setting("rloo.epsilon", float, default=0.2, minimum=0.0, doc="how far 
 epsilon_high = Setting(
     "rloo.epsilon_high", float, default=None, nullable=True, minimum=0.0, doc="upper clip; null takes `rloo.epsilon`"
 )
-rewards = Setting("rloo.rewards", list, default=[], doc="names of the reward functions")
-weights = Setting(
-    "rloo.reward_weights", list, default=None, nullable=True, doc="a weight for each reward; null is 1 each"
-)
 normalize = Setting("rloo.normalize_advantages", bool, default=False, doc="divide advantages by their deviation")
 clip = Setting(
     "rloo.reward_clip", list, default=None, nullable=True, doc="lowest and highest reward; null clips nothing"
@@ -32,7 +29,7 @@ truncated = Setting(
 shuffle = Setting("rloo.shuffle", bool, default=True, doc="shuffle the prompts")
 dropout = Setting("rloo.disable_dropout", bool, default=False, doc="switch dropout off in policy and reference")
 own = (
-    generations, eval_generations, beta, iterations, epsilon, epsilon_high, rewards, weights, normalize, clip, truncated,
+    generations, eval_generations, beta, iterations, epsilon, epsilon_high, normalize, clip, truncated,
     shuffle, dropout,
 )  # fmt: skip
 
@@ -53,6 +50,14 @@ plugin = Plugin(
         Default(
             key("run.learning_rate"), 1e-6, when=here, id="rloo.run.learning_rate",
             because="a policy that learns from its own samples is moved in small steps",
+        ),
+        Default(
+            key("run.learning_rate"), 2e-3, when=here & tiny, id="rloo.run.learning_rate.tiny",
+            because="a small model that starts from noise wants larger steps than one that was trained before",
+        ),
+        Default(
+            key("run.batch_size"), 64, when=here & tiny, id="rloo.run.batch_size.tiny",
+            because="a small model samples many completions as fast as a few, and more prompts say more",
         ),
         Default(
             key("truncation.max_length"), None, when=here, id="rloo.truncation.max_length",
@@ -78,6 +83,6 @@ plugin = Plugin(
     ],
     provides={"trainer.name": ("rloo",)},
     active=here,
-    not_yet=[NotYet(here, "the RLOO objective and its rollouts are not written yet")],
+    hooks="memcfg_rloo.hooks",
     allowed={"dead-value rloo.num_generations=1": "a rule says why, which the least of a range cannot"},
 )  # fmt: skip

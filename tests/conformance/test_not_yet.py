@@ -10,11 +10,9 @@ from memcfg.registry import load
 
 REFUSED = {
     "generation": ["generation.continuous_batching=true"],
-    "grpo": ["trainer.name=grpo"],
+    "grpo": ["trainer.name=grpo and grpo.head_fp32=true", "trainer.name=grpo and grpo.entropy_adaptive=true"],
     "moe": ["moe.aux=true"],
-    "online_dpo": ["trainer.name=online_dpo"],
     "peft": ["peft.method=adalora"],
-    "rloo": ["trainer.name=rloo"],
     "vision": ["vision.data=true"],
     "vllm": ["generation.backend=vllm and quantization.mode!=none"],
 }

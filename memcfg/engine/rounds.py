@@ -1,0 +1,101 @@
+"""Rounds of sampling: one cycle of a generation backend, and where the prompts of a round come from."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memcfg.engine.update import entered
+from memcfg.rollouts import WAKES, Generation, Sample
+
+if TYPE_CHECKING:
+    from memcfg.plan import Plan
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many micro-batches of a process a step takes (`step`), are sampled at a time (`sampled`) and make a round
+    (`whole`, the larger of the two); a round of `whole` is `updates` times as many steps' worth of training."""
+
+    step: int
+    sampled: int
+    updates: int
+
+    @classmethod
+    def of(cls, plan: Plan, updates: int, world: int) -> Sizes:
+        accumulation, batch = plan["run.accumulation"], plan["run.batch_size"]
+        rows = plan.get("generation.batch_size")
+        sampled = rows // (batch * world) if rows else plan.get("generation.steps") or accumulation
+        return cls(accumulation, sampled, updates)
+
+    @property
+    def whole(self) -> int:
+        return max(self.step, self.sampled)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps in a round."""
+        return self.whole // self.step * self.updates
+
+
+@dataclass
+class Sampler:
+    """Runs a backend through its cycle. `model` gives the trained model as it is wrapped now; `contexts` are entered around."""
+
+    generation: Generation
+    model: Callable[[], torch.nn.Module]
+    contexts: Callable[[], Sequence[AbstractContextManager[Any]]]
+    limit: int
+    seconds: float = 0.0
+
+    def __call__(self, portions: Sequence[Sequence[Sequence[int]]], seeds: Sequence[int]) -> list[list[Sample]]:
+        """Completions of each portion of prompts, all with the weights as they are now."""
+        began = time.perf_counter()
+        generation = self.generation
+        with entered(self.contexts()):
+            generation.wake(WAKES[0])
+            try:
+                generation.sync(self.model())
+                generation.wake(WAKES[1])
+                made = [
+                    generation.generate(prompts, seed=seed, limit=self.limit)
+                    for prompts, seed in zip(portions, seeds, strict=True)
+                ]
+            finally:
+                generation.sleep()
+        self.seconds += time.perf_counter() - began
+        return made
+
+
+def seed_of(*numbers: int | str) -> int:
+    """A seed of its own for each round and process."""
+    digest = hashlib.blake2b("/".join(map(str, numbers)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % 2**63
+
+
+class Order:
+    """Prompts without end: each epoch in an order of its own, the next one following without a gap."""
+
+    def __init__(self, count: int, seed: int, *, shuffle: bool) -> None:
+        self.count, self.seed, self.shuffle = count, seed, shuffle
+        self._known: tuple[int, list[int]] | None = None
+
+    def __getitem__(self, place: int) -> int:
+        """The row that is the `place`-th prompt since the beginning."""
+        epoch, within = divmod(place, self.count)
+        if self._known is None or self._known[0] != epoch:
+            self._known = (epoch, self._order(epoch))
+        return self._known[1][within]
+
+    def _order(self, epoch: int) -> list[int]:
+        if not self.shuffle:
+            return list(range(self.count))
+        generator = torch.Generator().manual_seed((self.seed * 2**20 + epoch) % 2**63)
+        order: list[int] = torch.randperm(self.count, generator=generator).tolist()
+        return order

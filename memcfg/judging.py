@@ -1,0 +1,184 @@
+"""What completions are worth: reward functions and judges by name, called and checked.
+
+    found = hooks.rewards(plan=plan, found=[])                      # Reward("length", function), Judge("longer", function)
+    rewards = chosen(found, ["length"], weights, tokenizer)
+    values = rewards(sampled)                                       # float64 [completions, functions]
+
+A reward function takes any of these by name, each a list with one entry for each completion, and gives a number for each:
+`prompts` and `completions` (text; messages where the row's prompt is messages), `completion_ids`, `finished` (whether it
+ended by itself), and every column of the data by its own name. A judge takes `prompts` and `completions` (pairs), and the
+columns, and gives for each pair 0 or 1: which of the two is better.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from memcfg.errors import MemcfgError, Problem, RequestError, RunError
+from memcfg.rollouts import Round
+
+OPTION: Final = "rewards.functions"
+JUDGE_OPTION: Final = "online_dpo.judge"
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A reward function and its name."""
+
+    name: str
+    function: Callable[..., Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A pairwise judge and its name."""
+
+    name: str
+    function: Callable[..., Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """The functions of a run and the weight of each."""
+
+    functions: Sequence[Reward]
+    weights: Sequence[float]
+    tokenizer: Any
+
+    @property
+    def names(self) -> list[str]:
+        return [reward.name for reward in self.functions]
+
+    def __call__(self, sampled: Round) -> torch.Tensor:
+        """Float64 [completions, functions], of this process's completions. Raises `RunError` for a function that raises, or
+        that does not give one finite number for each completion."""
+        given = arguments(sampled, self.tokenizer)
+        columns = [_checked(reward, _called(reward, OPTION, given), len(sampled.samples)) for reward in self.functions]
+        return torch.tensor(columns, dtype=torch.float64).T.contiguous()
+
+    def total(self, values: torch.Tensor) -> torch.Tensor:
+        """The weighted sum of the functions' values: float64 [completions]."""
+        return values @ torch.tensor(self.weights, dtype=torch.float64, device=values.device)
+
+
+def chosen(found: Sequence[Any], names: Sequence[str], weights: Sequence[float] | None, tokenizer: Any) -> Rewards:
+    """The reward functions with these names. Raises `RequestError` for none, an unknown one, or other than one weight each."""
+    offered = by_name(found, Reward)
+    if not names:
+        text = "no reward function is named, and completions must be worth something"
+        raise RequestError(Problem(text, key=OPTION, fix=f"{OPTION}=[NAME]  # {_listed(offered)}"))
+    for name in names:
+        if name not in offered:
+            near = tuple(difflib.get_close_matches(name, offered, n=2))
+            text = f"there is no reward function `{name}` ({_listed(offered)})"
+            raise RequestError(Problem(text, key=OPTION, nearest=near))
+    given = [1.0] * len(names) if weights is None else list(weights)
+    if len(given) != len(names) or not all(isinstance(w, int | float) and math.isfinite(w) for w in given):
+        text = f"{given} is not one number for each of the {len(names)} reward functions"
+        raise RequestError(Problem(text, key="rewards.weights"))
+    return Rewards([offered[name] for name in names], [float(w) for w in given], tokenizer)
+
+
+def by_name(found: Sequence[Any], kind: type[Reward] | type[Judge]) -> dict[str, Any]:
+    """What is of this kind, by name. Raises `RunError` where two have one name: an installation would change a run."""
+    offered: dict[str, Any] = {}
+    for one in found:
+        if isinstance(one, kind):
+            if one.name in offered:
+                raise RunError(Problem(f"two plugins bring a {kind.__name__.lower()} named `{one.name}`", key=OPTION))
+            offered[one.name] = one
+    return offered
+
+
+def preferred(judge: Judge, sampled: Round, tokenizer: Any) -> list[int]:
+    """Which of each pair of completions the judge prefers: 0 or 1. Raises `RunError` for any other answer."""
+    given = arguments(sampled, tokenizer)
+    paired = {name: values[::2] for name, values in given.items()}
+    for name in ("completions", "completion_ids", "finished"):
+        paired[name] = [list(pair) for pair in zip(given[name][::2], given[name][1::2], strict=True)]
+    answers = _called(judge, JUDGE_OPTION, paired)
+    wanted = len(sampled.samples) // 2
+    if not isinstance(answers, Sequence | torch.Tensor) or len(answers) != wanted:
+        raise RunError(Problem(f"the judge `{judge.name}` gave {_size(answers)} for {wanted} pairs", key=JUDGE_OPTION))
+    found = [_number(answer) for answer in answers]
+    wrong = next((place for place, answer in enumerate(found) if answer not in (0.0, 1.0)), None)
+    if wrong is not None:
+        text = f"the judge `{judge.name}` gave {answers[wrong]!r} for pair {wrong}, which is neither 0 nor 1"
+        raise RunError(Problem(text, key=JUDGE_OPTION))
+    return [int(answer) for answer in found if answer is not None]
+
+
+def arguments(sampled: Round, tokenizer: Any) -> dict[str, list[Any]]:
+    """What reward functions may ask for, by name."""
+    texts = tokenizer.batch_decode([sample.ids for sample in sampled.samples], skip_special_tokens=True)
+    prompts = [about.get("prompt") for about in sampled.about]
+    names = dict.fromkeys(name for about in sampled.about for name in about if name != "prompt")
+    return {
+        **{name: [about.get(name) for about in sampled.about] for name in names},
+        "prompts": prompts,
+        "completions": [
+            text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+            for prompt, text in zip(prompts, texts, strict=True)
+        ],
+        "completion_ids": [list(sample.ids) for sample in sampled.samples],
+        "finished": [sample.finished for sample in sampled.samples],
+    }
+
+
+def _called(one: Reward | Judge, option: str, given: Mapping[str, list[Any]]) -> Any:
+    """The answer of a function that is given what it asks for."""
+    what = f"{type(one).__name__.lower()} `{one.name}`"
+    parameters = inspect.signature(one.function).parameters.values()
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    missing = [p.name for p in named if p.default is p.empty and p.name not in given]
+    if missing:
+        columns = ", ".join(f"`{name}`" for name in given)
+        text = f"the {what} asks for `{missing[0]}`, and the rows have no such column; there are {columns}"
+        raise RunError(Problem(text, key=option))
+    asked = given if takes_all else {p.name: given[p.name] for p in named if p.name in given}
+    try:
+        return one.function(**asked)
+    except MemcfgError:
+        raise
+    except Exception as error:
+        raise RunError(Problem(f"the {what} raised {type(error).__name__}: {error}", key=option)) from error
+
+
+def _checked(reward: Reward, values: Any, count: int) -> list[float]:
+    """The values as numbers, one for each completion."""
+    if not isinstance(values, Sequence | torch.Tensor) or isinstance(values, str) or len(values) != count:
+        text = f"the reward `{reward.name}` gave {_size(values)} for {count} completions"
+        raise RunError(Problem(text, key=OPTION))
+    found = [_number(value) for value in values]
+    for place, number in enumerate(found):
+        if number is None or not math.isfinite(number):
+            text = (
+                f"the reward `{reward.name}` gave {values[place]!r} for completion {place}, which is no finite number"
+            )
+            raise RunError(Problem(text, key=OPTION))
+    return [number for number in found if number is not None]
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _size(values: Any) -> str:
+    if isinstance(values, Sequence | torch.Tensor) and not isinstance(values, str):
+        return f"{len(values)} value{'s' * (len(values) != 1)}"
+    return "nothing" if values is None else f"a {type(values).__name__}"
+
+
+def _listed(offered: Mapping[str, Any]) -> str:
+    return "there are " + ", ".join(f"`{name}`" for name in offered) if offered else "no plugin brings one"

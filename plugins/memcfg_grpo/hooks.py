@@ -1,0 +1,72 @@
+"""Prepares prompts and gives the objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import torch
+
+from memcfg import Plan, hookimpl, prompts
+from memcfg.batch import Documents
+from memcfg.engine import policy
+from memcfg.engine.dropout import without_dropout
+from memcfg.engine.evidence import Effective
+from memcfg_grpo.losses import Settings
+from memcfg_grpo.objective import GroupRelative
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from memcfg.engine.ledger import Ledger
+
+
+@hookimpl(produces="tokens")
+def memcfg_prepare_dataset(
+    plan: Plan, dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger, split: str
+) -> datasets.Dataset:
+    """Prompts alone."""
+    return prompts.prepared(plan, dataset, tokenizer, ledger, split, trainer="grpo")
+
+
+@hookimpl
+def memcfg_collator(plan: Plan) -> Callable[[list[dict[str, Any]]], Documents]:
+    return prompts.collate
+
+
+@hookimpl(consumes="adapter")
+def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
+    """Without dropout, where that is asked for."""
+    return without_dropout(model) if plan["grpo.disable_dropout"] else model
+
+
+@hookimpl
+def memcfg_objective(plan: Plan) -> GroupRelative:
+    return GroupRelative(policy.sampled_of(plan, "grpo"), settings(plan))
+
+
+@hookimpl
+def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
+    """Completions to plan with."""
+    return {**stands_in, "rows": lambda lengths: prompts.stand_in(lengths, 1, "advantage")}
+
+
+@hookimpl
+def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
+    """The trainer and its loss from the objective."""
+    found = [*found, *policy.evidence(plan, run, "grpo", GroupRelative)]
+    if isinstance(run.objective, GroupRelative):
+        found.append(Effective("grpo.loss", run.objective.settings.loss, "the objective's"))
+    return found
+
+
+def settings(plan: Plan) -> Settings:
+    """What the losses read."""
+    high = plan["grpo.epsilon_high"]
+    return Settings(
+        loss=plan["grpo.loss"], low=plan["grpo.epsilon"], high=plan["grpo.epsilon"] if high is None else high,
+        delta=plan["grpo.delta"], by_completion=plan["grpo.importance_level"] == "sequence", beta=plan["grpo.beta"],
+        kl_correction=plan["grpo.kl_correction"], off_policy=plan["grpo.off_policy_threshold"],
+        scale=plan["grpo.scale_rewards"],
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""What completions are worth: which reward functions a trainer that samples calls, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import Check, Default, Plugin, Setting, key, only_when
+
+online = key("trainer.name").isin("grpo", "rloo", "online_dpo")
+embedded = key("data.source") == "stdlib"
+
+functions = Setting(
+    "rewards.functions", list, default=[], doc="names of reward functions; `module:function` with `rewards.trust_code`"
+)
+weights = Setting("rewards.weights", list, default=None, nullable=True, doc="a weight for each; null is 1 each")
+trust = Setting("rewards.trust_code", bool, default=False, doc="import the functions that are named by their module")
+
+
+def _named(values: Mapping[str, Any]) -> str | None:
+    if values["rewards.functions"] or values.get("online_dpo.judge"):
+        return None
+    return "no reward function is named: add for example `rewards.functions=[finished]`"
+
+
+def _weighed(values: Mapping[str, Any]) -> str | None:
+    count, given = len(values["rewards.functions"]), values["rewards.weights"]
+    if given is None or (len(given) == count and all(type(w) in (int, float) for w in given)):
+        return None
+    return f"`rewards.weights={given}` is not one number for each of the {count} reward functions"
+
+
+plugin = Plugin(
+    name="rewards",
+    doc="reward functions by name",
+    options=[functions, weights, trust],
+    rules=[
+        Default(
+            functions, ["kinds"], when=online & embedded, id="rewards.functions.stdlib",
+            because="the embedded prompts ask for characters of a kind, and this counts them",
+        ),
+        Default(
+            key("data.eval_rows"), 32, when=online & embedded, id="rewards.data.eval_rows",
+            because="every prompt held out is completed several times at each evaluation",
+        ),
+        Check(
+            [functions, "online_dpo.judge"], _named, when=online, id="rewards.functions.needed",
+            because="completions must be worth something",
+        ),
+        Check(
+            [functions, weights], _weighed, when=online, id="rewards.weights.each",
+            because="the reward is the weighted sum of the functions'",
+        ),
+        *only_when(online, functions, weights, trust, because="this trainer rewards no completions"),
+    ],
+    groups={"rewards": "what completions are worth"},
+    hooks="memcfg_rewards.hooks",
+    active=online,
+)  # fmt: skip

@@ -1,0 +1,74 @@
+"""Prepares prompts and gives the objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import torch
+
+from memcfg import Plan, Problem, RequestError, hookimpl, prompts
+from memcfg.batch import Documents
+from memcfg.engine import policy
+from memcfg.engine.dropout import without_dropout
+from memcfg.engine.evidence import Effective
+from memcfg_rloo.objective import LeaveOneOut, Settings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from memcfg.engine.ledger import Ledger
+
+
+@hookimpl(produces="tokens")
+def memcfg_prepare_dataset(
+    plan: Plan, dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger, split: str
+) -> datasets.Dataset:
+    """Prompts alone."""
+    return prompts.prepared(plan, dataset, tokenizer, ledger, split, trainer="rloo")
+
+
+@hookimpl
+def memcfg_collator(plan: Plan) -> Callable[[list[dict[str, Any]]], Documents]:
+    return prompts.collate
+
+
+@hookimpl(consumes="adapter")
+def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
+    """Without dropout, where that is asked for."""
+    return without_dropout(model) if plan["rloo.disable_dropout"] else model
+
+
+@hookimpl
+def memcfg_objective(plan: Plan) -> LeaveOneOut:
+    return LeaveOneOut(policy.sampled_of(plan, "rloo"), settings(plan))
+
+
+@hookimpl
+def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
+    """Completions to plan with."""
+    return {**stands_in, "rows": lambda lengths: prompts.stand_in(lengths, 1, "reward", "advantage")}
+
+
+@hookimpl
+def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
+    """The trainer and the strength of its penalty from the objective."""
+    found = [*found, *policy.evidence(plan, run, "rloo", LeaveOneOut)]
+    if isinstance(run.objective, LeaveOneOut):
+        found.append(Effective("rloo.beta", run.objective.settings.beta, "the objective's"))
+    return found
+
+
+def settings(plan: Plan) -> Settings:
+    """What the objective reads. Raises `RequestError` for bounds that are not two numbers in order."""
+    high, bounds = plan["rloo.epsilon_high"], plan["rloo.reward_clip"]
+    if bounds is not None and not (
+        len(bounds) == 2 and all(isinstance(b, int | float) for b in bounds) and bounds[0] < bounds[1]
+    ):
+        text = f"{bounds} is not a lowest and a highest reward"
+        raise RequestError(Problem(text, key="rloo.reward_clip", fix="rloo.reward_clip=[-1.0,1.0]"))
+    return Settings(
+        beta=plan["rloo.beta"], low=plan["rloo.epsilon"], high=plan["rloo.epsilon"] if high is None else high,
+        normalize=plan["rloo.normalize_advantages"], bounds=None if bounds is None else (bounds[0], bounds[1]),
+    )  # fmt: skip

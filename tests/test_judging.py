@@ -1,0 +1,124 @@
+"""What is said to reward functions and judges that answer otherwise than asked."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+WORDS = SimpleNamespace(batch_decode=lambda rows, **_: [" ".join(f"w{i}" for i in ids) for ids in rows])
+
+
+def sampled(**columns: Any) -> Any:
+    from memcfg.rollouts import Round, Sample
+
+    about = [{"prompt": f"p{i}", **{k: v[i] for k, v in columns.items()}} for i in range(4)]
+    return Round([[1]] * 4, about, [Sample([5 + i, 2], i % 2 == 0) for i in range(4)], 2)
+
+
+def told(function: Any, **columns: Any) -> str:
+    """What the error says."""
+    from memcfg import RunError
+    from memcfg.judging import Reward, Rewards
+
+    with pytest.raises(RunError) as caught:
+        Rewards([Reward("mine", function)], [1.0], WORDS)(sampled(**columns))
+    return str(caught.value)
+
+
+def broken() -> list[float]:
+    raise KeyError("answer")
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (broken, "the reward `mine` raised KeyError: 'answer'"),
+        (lambda: [1.0, 2.0], "the reward `mine` gave 2 values for 4 completions"),
+        (lambda: None, "the reward `mine` gave nothing for 4 completions"),
+        (lambda: 1.0, "the reward `mine` gave a float for 4 completions"),
+        (lambda: [0, 1, None, 1], "the reward `mine` gave None for completion 2, which is no finite number"),
+        (lambda: [0, float("nan"), 0, 0], "the reward `mine` gave nan for completion 1, which is no finite number"),
+        (lambda: [0, 0, 0, float("inf")], "the reward `mine` gave inf for completion 3, which is no finite number"),
+        (
+            lambda answer: [1.0] * 4,
+            "the reward `mine` asks for `answer`, and the rows have no such column; there are `level`, `prompts`, "
+            "`completions`, `completion_ids`, `finished`",
+        ),
+    ],
+)
+def test_one_message_each(function: Any, text: str) -> None:
+    assert told(function, level=[1, 2, 3, 4]) == f"`rewards.functions`: {text}"
+
+
+def test_a_function_is_given_what_it_asks_for() -> None:
+    from memcfg.judging import Reward, Rewards
+
+    seen: dict[str, Any] = {}
+
+    def asks(completions: Any, level: Any, finished: Any = None, unknown: Any = "own") -> list[float]:
+        seen.update(completions=completions, level=level, finished=finished, unknown=unknown)
+        return [0.5, 1, True, "2"]  # type: ignore[list-item]
+
+    values = Rewards([Reward("asks", asks), Reward("all", lambda **given: given["level"])], [1.0, 2.0], WORDS)
+    found = values(sampled(level=[1, 2, 3, 4]))
+    assert seen == {
+        "completions": ["w5 w2", "w6 w2", "w7 w2", "w8 w2"], "level": [1, 2, 3, 4],
+        "finished": [True, False, True, False], "unknown": "own",
+    }  # fmt: skip
+    assert found.tolist() == [[0.5, 1], [1, 2], [1, 3], [2, 4]]
+    assert values.total(found).tolist() == [2.5, 5, 7, 10]
+
+
+def test_names_and_weights_must_fit() -> None:
+    from memcfg import RequestError, RunError
+    from memcfg.judging import Reward, chosen
+
+    found = [Reward("length", list), Reward("format", list)]
+    said = []
+    for names, weights in ((["lenght"], None), ([], None), (["length"], [1.0, 2.0])):
+        with pytest.raises(RequestError) as caught:
+            chosen(found, names, weights, None)
+        said.append(str(caught.value))
+    assert said == [
+        "`rewards.functions`: there is no reward function `lenght` (there are `length`, `format`); did you mean `length`?",
+        "`rewards.functions`: no reward function is named, and completions must be worth something\n"
+        "  rewards.functions=[NAME]  # there are `length`, `format`",
+        "`rewards.weights`: [1.0, 2.0] is not one number for each of the 1 reward functions",
+    ]
+    with pytest.raises(RunError) as twice:
+        chosen([*found, Reward("length", list)], ["length"], None, None)
+    assert str(twice.value) == "`rewards.functions`: two plugins bring a reward named `length`"
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        ([0], "the judge `mine` gave 1 value for 2 pairs"),
+        ([0, 2], "the judge `mine` gave 2 for pair 1, which is neither 0 nor 1"),
+        ([None, 1], "the judge `mine` gave None for pair 0, which is neither 0 nor 1"),
+    ],
+)
+def test_a_judge_picks_one_of_two(answers: Any, text: str) -> None:
+    from memcfg import RunError
+    from memcfg.judging import Judge, preferred
+
+    with pytest.raises(RunError) as caught:
+        preferred(Judge("mine", lambda completions: answers), sampled(), WORDS)
+    assert str(caught.value) == f"`online_dpo.judge`: {text}"
+
+
+def test_a_judge_sees_pairs() -> None:
+    from memcfg.judging import Judge, preferred
+
+    seen: list[Any] = []
+
+    def longer(prompts: Any, completions: Any) -> list[int]:
+        seen.extend([prompts, completions])
+        return [0, 1]
+
+    assert preferred(Judge("mine", longer), sampled(), WORDS) == [0, 1]
+    assert seen == [["p0", "p2"], [["w5 w2", "w6 w2"], ["w7 w2", "w8 w2"]]]
