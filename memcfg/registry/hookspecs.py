@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from memcfg.batch import Attention, Grouping, Head, Layout, Load, Objective, Reference, TokenLoss
     from memcfg.engine.evidence import Effective
     from memcfg.engine.ledger import Ledger
-    from memcfg.judging import Judge, Reward
     from memcfg.engine.spread import Spread
+    from memcfg.judging import Judge, Reward
     from memcfg.plan import Plan
     from memcfg.rollouts import Generation
 
