@@ -11,8 +11,8 @@ sampled at a time than a step takes or where a round is trained on more than onc
 Over several processes each samples its own share of a round: completions lie in one order over all of them, the group of a
 prompt together, and rewards are gathered before they are compared, so that a group may lie on two processes.
 
-The place in the data is `state_dict()`: plain numbers and lists that JSON can hold. It names the prompts taken, the round and
-the steps trained on it; where a round is not finished yet, its micro-batches are in it, as this process has them (`rank`).
+The place in the data is `state_dict()`: it names the prompts taken, the round and the steps trained on it, all plain numbers;
+where a round is not over yet, its micro-batches are in it as tensors, as this process has them (`rank`).
 Everything random in sampling follows from the run's seed, the round's number and the process, so no random state is kept."""
 
 from __future__ import annotations
@@ -220,27 +220,15 @@ def fits(rows: Any, model: torch.nn.Module, limit: int) -> None:
 
 
 def packed(batch: Batch) -> dict[str, Any]:
-    """A batch as numbers and lists."""
-    tensors = {name: _listed(getattr(batch, name)) for name in TENSORS}
-    fields = {name: _listed(value) for name, value in batch.fields.items()}
-    return {**tensors, "layout": batch.layout, "lengths": batch.lengths, "fields": fields}
+    """A batch as plain data and tensors."""
+    return {**{name: getattr(batch, name) for name in PARTS}, "fields": dict(batch.fields)}
 
 
 def unpacked(state: Mapping[str, Any]) -> Batch:
     """The batch that `packed` was given."""
     from memcfg.batch import Batch
 
-    ids, labels, positions, owners = (_tensor(state[name]) for name in TENSORS)
-    fields = {name: _tensor(value) for name, value in state["fields"].items()}
-    return Batch(ids, labels, positions, owners, layout=state["layout"], lengths=list(state["lengths"]), fields=fields)
+    return Batch(**{name: state[name] for name in PARTS}, fields=dict(state["fields"]))
 
 
-TENSORS = ("input_ids", "labels", "position_ids", "document_ids")
-
-
-def _listed(value: torch.Tensor) -> dict[str, Any]:
-    return {"dtype": str(value.dtype).removeprefix("torch."), "values": value.tolist()}
-
-
-def _tensor(state: Mapping[str, Any]) -> torch.Tensor:
-    return torch.tensor(state["values"], dtype=getattr(torch, state["dtype"]))
+PARTS = ("input_ids", "labels", "position_ids", "document_ids", "layout", "lengths")
