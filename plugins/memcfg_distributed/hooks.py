@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
+
+import torch
 
 from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg.engine.spread import Spread
+from memcfg_distributed.sampling import GATHERED, Gathered
 
 
 @hookimpl
@@ -25,9 +29,26 @@ def memcfg_spread(plan: Plan) -> Spread:
     return Zero(plan)
 
 
+@hookimpl(consumes="room")
+def memcfg_sampling_context(
+    plan: Plan, model: torch.nn.Module, contexts: list[AbstractContextManager[Any]]
+) -> list[AbstractContextManager[Any]]:
+    """All weights in place while a ZeRO-3 model samples, once there is room for them."""
+    return [*contexts, Gathered.of(model)] if _gathers(plan) else contexts
+
+
 @hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
-    """What wraps the live model, read off its classes and parameters."""
+    """What wraps the live model, read off its classes and parameters; what was gathered for sampling."""
+    if _gathers(plan):
+        made = getattr(run.wrapped, GATHERED, None)
+        rounds = made.rounds if made is not None else 0
+        effective = made is not None and rounds > 0 and made.whole
+        found = [*found, Effective("zero3.gather_for_generation", effective, f"whole weights in {rounds} round(s)")]
     if run.spread is not None and run.wrapped is not None:
         found.append(Effective("distributed.strategy", *run.spread.in_force(run.wrapped)))
     return found
+
+
+def _gathers(plan: Plan) -> bool:
+    return plan["distributed.strategy"] == "zero3" and plan.get("zero3.gather_for_generation") is True

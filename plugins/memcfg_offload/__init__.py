@@ -1,8 +1,8 @@
-"""Activations kept in host memory, or on disk, between forward and backward."""
+"""What leaves the device for a while: activations between forward and backward, optimizer states while sampling."""
 
 from __future__ import annotations
 
-from memcfg import Axis, Default, Enum, Fact, Forbid, Ignored, Plugin, Setting, key, only_when
+from memcfg import Axis, Bool, Default, Enum, Fact, Forbid, Ignored, NotYet, Plugin, Setting, key, only_when
 
 activations = Enum(
     "offload.activations",
@@ -24,6 +24,9 @@ path = Setting(
     "offload.path", str, default=None, nullable=True, doc="folder of `disk`; null is the system's temporary one",
     free=True,
 )  # fmt: skip
+phases = Bool(
+    "offload.phases", doc="keep optimizer states and gradients on the host while completions are sampled", free=True
+)
 rehearsal = Fact(
     "offload.rehearsal",
     probe="memcfg_offload.facts:rehearsal",
@@ -31,11 +34,13 @@ rehearsal = Fact(
 )
 
 on = activations != "none"
+moving = on | phases.on
+online = key("trainer.name").isin("grpo", "rloo", "online_dpo")
 
 plugin = Plugin(
     name="offload",
-    doc="keeps activations in host memory between forward and backward",
-    options=[activations, threshold, streams, stash, pin, path, rehearsal],
+    doc="keeps activations, and optimizer states while sampling, in host memory",
+    options=[activations, threshold, streams, stash, pin, path, phases, rehearsal],
     rules=[
         Default(
             activations, "none", id="offload.activations.default", because="copies cost time where the device has room"
@@ -43,6 +48,18 @@ plugin = Plugin(
         Forbid(
             on & (key("device.type") == "cpu") & rehearsal.off, id="offload.device.accelerator",
             because="there is no accelerator whose memory it could free", suggest=["offload.activations=none"],
+        ),
+        Default(
+            phases, False, when=online, id="offload.phases.default", because="copies cost time where the device has room"
+        ),
+        Forbid(
+            phases.on & (key("device.type") == "cpu") & rehearsal.off, id="offload.phases.accelerator",
+            because="there is no accelerator whose memory it could free", suggest=["offload.phases=false"],
+        ),
+        Forbid(
+            phases.on & key("optimizer.name").isin("adamw_offload", "paged_adamw_8bit"), id="offload.phases.states",
+            because="this optimizer's states lie in host memory, or move there by themselves",
+            suggest=["offload.phases=false", "optimizer.name=adamw"],
         ),
         Forbid(
             (activations == "checkpoint_inputs") & (key("checkpointing.mode") == "none"), id="offload.checkpoint_inputs.none",
@@ -53,11 +70,19 @@ plugin = Plugin(
             pin, when=activations == "disk", except_values=(False,), id="offload.pin.disk",
             because="files are read and written through ordinary memory",
         ),
-        *only_when(on, threshold, streams, stash, pin, because="nothing is offloaded"),
+        *only_when(online, phases, because="this trainer samples no completions between its steps"),
+        *only_when(on, threshold, streams, stash, because="nothing is offloaded"),
+        *only_when(moving, pin, because="nothing is offloaded"),
         *only_when(activations == "disk", path, because="only `offload.activations=disk` writes files"),
     ],
     axes=[Axis("offload.activations", ("none", "checkpoint_inputs", "all"))],
     groups={"offload": "what leaves the device between forward and backward"},
     hooks="memcfg_offload.hooks",
-    active=on,
+    active=moving,
+    not_yet=[
+        NotYet(
+            phases.on & key("distributed.strategy").isin("fsdp2", "zero2", "zero3"),
+            "the shards of an optimizer's states are not moved yet",
+        )
+    ],
 )  # fmt: skip

@@ -12,6 +12,7 @@ from memcfg.engine.evidence import Effective
 from memcfg_offload.context import Offload
 from memcfg_offload.host import Stack, files, memory
 from memcfg_offload.mover import Mover
+from memcfg_offload.phases import ASIDE, LaidAside
 from memcfg_offload.transfer import Direct, Storageless, Streamed, Transfer
 
 GIB = 1 << 30
@@ -22,6 +23,8 @@ def memcfg_step_context(
     plan: Plan, model: torch.nn.Module, contexts: list[AbstractContextManager[Any]]
 ) -> list[AbstractContextManager[Any]]:
     """The context that moves activations while it is entered."""
+    if plan["offload.activations"] == "none":
+        return contexts
     device = next(model.parameters()).device
     made = Mover(
         _stack(plan, device), _transfer(plan, device),
@@ -31,9 +34,22 @@ def memcfg_step_context(
     return [*contexts, Offload(model, made, inputs_only=inputs_only)]
 
 
+@hookimpl(produces="room")
+def memcfg_sampling_context(
+    plan: Plan, optimizer: Any, contexts: list[AbstractContextManager[Any]]
+) -> list[AbstractContextManager[Any]]:
+    """What lays the optimizer's states and the gradients aside, before anything else takes memory for sampling."""
+    if plan.get("offload.phases") is not True:
+        return contexts
+    return [*contexts, LaidAside.of(optimizer, pin=plan["offload.pin"] and plan.device == "cuda")]
+
+
 @hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
     """What has been moved since the run was built, and how much of the host it takes."""
+    found = [*found, *_phases(plan, run)]
+    if plan["offload.activations"] == "none":
+        return found
     context = next((c for c in run.contexts if isinstance(c, Offload)), None)
     mover = context.mover if context is not None else None
     if context is None or mover is None or not mover.tensors:
@@ -48,6 +64,16 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
         how = f"copies are made by `{type(mover.transfer).__name__}`"
         found.append(Effective("offload.streams", isinstance(mover.transfer, Streamed), how))
     return found
+
+
+def _phases(plan: Plan, run: Any) -> list[Effective]:
+    if plan.get("offload.phases") is None:
+        return []
+    aside = getattr(run.optimizer, ASIDE, None)
+    rounds, size = (aside.rounds, aside.bytes) if aside is not None else (0, 0)
+    size_text = f"{size / GIB:.3f} GiB" if size else "nothing yet, as there are no states before the first update,"
+    text = f"{size_text} on the host during {rounds} round(s) of sampling"
+    return [Effective("offload.phases", aside is not None and rounds > 0 and aside.complete, text)]
 
 
 def _stack(plan: Plan, device: torch.device) -> Stack:

@@ -14,9 +14,12 @@ SLEEP = "https://docs.vllm.ai/en/latest/features/sleep_mode.html"
 mode = Enum(
     "vllm.mode", ("colocate", "server"), doc="in the training process, or in a server that shares no GPU with it"
 )
-sleep = Bool("vllm.sleep", doc="give vLLM's weights and cache back while the policy is optimised")
+sleep = Bool("vllm.sleep", doc="give vLLM's weights and cache back while the policy is optimised", free=True)
 transfer = Enum(
-    "vllm.transfer", ("nccl", "files"), doc="how weights get to the server: from GPU to GPU, or through a folder"
+    "vllm.transfer",
+    ("nccl", "files"),
+    doc="how weights get to the server: from GPU to GPU, or through a folder",
+    free=True,
 )
 quantization = Enum(
     "vllm.quantization", ("none", "bitsandbytes"), role="derived", doc="how vLLM loads the policy's weights"
@@ -35,6 +38,7 @@ memory = Setting(
     minimum=0.0,
     maximum=1.0,
     doc="share of the GPU that vLLM may take",
+    free=True,
 )
 length = Setting(
     "vllm.max_model_length", int, default=None, nullable=True, minimum=1, unit="tokens",
@@ -47,17 +51,24 @@ regex = Setting(
     "vllm.structured_regex", str, default=None, nullable=True, doc="a pattern that completions must match; null is none"
 )
 url = Setting(
-    "vllm.server_url", str, default=None, nullable=True, doc="address of the server; null joins host and port"
+    "vllm.server_url",
+    str,
+    default=None,
+    nullable=True,
+    doc="address of the server; null joins host and port",
+    free=True,
 )
-host = Setting("vllm.server_host", str, default="0.0.0.0", doc="host of the server")
-port = Setting("vllm.server_port", int, default=8000, minimum=1, maximum=65535, doc="port of the server")
-timeout = Setting("vllm.server_timeout", float, default=240.0, minimum=0.0, unit="seconds", doc="wait for the server")
+host = Setting("vllm.server_host", str, default="0.0.0.0", doc="host of the server", free=True)
+port = Setting("vllm.server_port", int, default=8000, minimum=1, maximum=65535, doc="port of the server", free=True)
+timeout = Setting(
+    "vllm.server_timeout", float, default=240.0, minimum=0.0, unit="seconds", doc="wait for the server", free=True
+)
 folder = Setting(
     "vllm.transfer_dir", str, default=None, nullable=True,
-    doc="folder for weights that trainer and server can both read; null is one for temporary files",
+    doc="folder for weights that trainer and server can both read; null is one for temporary files", free=True,
 )  # fmt: skip
 group_port = Setting(
-    "vllm.group_port", int, default=51216, minimum=1, maximum=65535, doc="port over which weights are sent"
+    "vllm.group_port", int, default=51216, minimum=1, maximum=65535, doc="port over which weights are sent", free=True
 )
 installed = Fact("vllm.installed", probe="memcfg_vllm.facts:installed", doc="whether the vllm package is installed")
 

@@ -1,0 +1,98 @@
+"""Optimizer states and gradients in host memory while completions are sampled: sampling reads neither.
+
+Copied out when a round begins and back when it ends, after an error too. The host memory is kept and used again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+ASIDE = "_memcfg_laid_aside"
+"""Attribute of an optimizer: its `LaidAside`."""
+
+
+class LaidAside:
+    """A context, entered around each round of sampling. `rounds`: how often; `bytes`: how much of the device it freed at most;
+    `complete`: whether all that lay on the device was moved, in every round."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, *, pin: bool) -> None:
+        self.optimizer, self.pin = optimizer, pin
+        self.rounds, self.bytes, self.complete = 0, 0, True
+        self._moved: list[tuple[torch.Tensor, torch.device, torch.Tensor]] = []
+        self._host: dict[int, torch.Tensor] = {}
+
+    @classmethod
+    def of(cls, optimizer: Any, *, pin: bool) -> LaidAside:
+        """The one of this optimizer; `optimizer` may be wrapped by Accelerate."""
+        inner = getattr(optimizer, "optimizer", optimizer)
+        if not hasattr(inner, ASIDE):
+            setattr(inner, ASIDE, cls(inner, pin=pin))
+        found: LaidAside = getattr(inner, ASIDE)
+        return found
+
+    def __enter__(self) -> None:
+        before = list({id(tensor): tensor for tensor in self._tensors()}.values())  # states may share a table
+        freed = 0
+        try:
+            for tensor in before:
+                freed += self._out(tensor)
+        except BaseException:
+            self._back()
+            raise
+        _settled(release=True)
+        left = [t for t in before if t.device.type != "cpu"]
+        self.rounds, self.bytes = self.rounds + 1, max(self.bytes, freed)
+        self.complete &= not left and len(self._moved) == len(before)
+
+    def __exit__(self, *_: object) -> None:
+        self._back()
+
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        """Gradients and states, but for counters: a single number frees nothing."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    yield parameter.grad
+                yield from (t for t in _within(self.optimizer.state.get(parameter, {})) if t.numel() > 1)
+
+    def _out(self, tensor: torch.Tensor) -> int:
+        device, data = tensor.device, tensor.data
+        host = self._host.get(id(tensor))
+        if host is None or (host.shape, host.dtype) != (data.shape, data.dtype):
+            host = torch.empty_like(data, device="cpu", pin_memory=self.pin)
+            self._host[id(tensor)] = host
+        host.copy_(data, non_blocking=self.pin)
+        self._moved.append((tensor, device, host))
+        tensor.data = host
+        return data.numel() * data.element_size()
+
+    def _back(self) -> None:
+        """All of it where it was. What was never moved stays."""
+        for tensor, device, host in self._moved:
+            made = torch.empty_like(host, device=device)
+            tensor.data = made.copy_(host, non_blocking=self.pin)
+        kept = {id(tensor) for tensor, _, _ in self._moved}
+        self._host = {name: host for name, host in self._host.items() if name in kept}
+        self._moved = []
+        _settled(release=False)
+
+
+def _within(state: Any) -> Iterator[torch.Tensor]:
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif isinstance(state, dict):
+        for value in state.values():
+            yield from _within(value)
+    elif isinstance(state, list | tuple):
+        for value in state:
+            yield from _within(value)
+
+
+def _settled(*, release: bool) -> None:
+    """Copies are through; what they freed may be taken by others than torch."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        if release:
+            torch.cuda.empty_cache()
