@@ -1,14 +1,15 @@
 """How fast packing is, beside TRL's `pack_dataset`, in one run: `python benchmarks/packing.py` (needs `pip install trl==1.16.0`).
 
 Documents have lognormal lengths (median 245 tokens) and two columns, as supervised fine-tuning packs them: `input_ids`
-(int32) and `labels` (int64); from 200,000 documents on the ids alone, to spare memory. What is timed, each several times after a
+and `labels` (int32); from 200,000 documents on the ids alone, to spare memory. What is timed, each several times after a
 warm-up, the median taken:
 
 - index: where documents go, from their lengths. TRL has no function for it alone; what it takes to pack lists of booleans,
   which cost next to nothing to copy, in one global call, stands for it.
 - end to end: a data set of Arrow chunks in, packed Arrow out, in memory, with each library's defaults (TRL packs 1,000
   documents at a time).
-- files: the same with a memory-mapped file in and a file out, which the disk decides as much as the packing.
+- files: the same with a memory-mapped file in and packed rows that are memory-mapped too: a file out, which the disk
+  decides as much as the packing, or (`wrapped`, memcfg) rows that point into the source's file.
 - lengths alone: ten million of them.
 
 Rows are compared with those of one global call of TRL's, order included. Extra memory is what Python and numpy allocate
@@ -149,7 +150,7 @@ def opened(file: Path) -> datasets.Dataset:
     return datasets.Dataset(datasets.table.MemoryMappedTable.from_file(str(file)), fingerprint=file.stem)
 
 
-COLUMNS = (("input_ids", pa.int32()), ("labels", pa.int64()))
+COLUMNS = (("input_ids", pa.int32()), ("labels", pa.int32()))
 
 
 def written(path: Path, lengths: np.ndarray, columns: tuple[tuple[str, pa.DataType], ...]) -> Path:

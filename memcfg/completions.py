@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from memcfg.engine.ledger import Ledger
     from memcfg.plan import Plan
 
-VERSION = 1
+VERSION = 2
 """Part of the cache's fingerprint: raise it whenever the tokens change."""
 
 EMPTY = "an empty completion"
@@ -44,7 +44,7 @@ TOO_LONG = "longer than `truncation.max_length`"
 
 FEATURES: dict[str, Any] = {
     "input_ids": datasets.List(datasets.Value("int32")),
-    "labels": datasets.List(datasets.Value("int64")),
+    "labels": datasets.List(datasets.Value("int32")),
     "seq_lengths": datasets.List(datasets.Value("int32")),
     "uncut": datasets.Value("int64"),
     "reason": datasets.Value("string"),

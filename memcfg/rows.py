@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NO_TARGET = "no target left"
 """The ledger's reason for rows that nothing could be learned from."""
-TYPES = {"input_ids": pa.list_(pa.int32()), "labels": pa.list_(pa.int64()), "seq_lengths": pa.list_(pa.int32())}
+TYPES = {"input_ids": pa.list_(pa.int32()), "labels": pa.list_(pa.int32()), "seq_lengths": pa.list_(pa.int32())}
 """Arrow types of the columns of prepared rows, which empty ones do not show."""
 QUIET = 20_000
 """Fewer rows than this are mapped without a progress bar."""

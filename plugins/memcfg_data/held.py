@@ -11,6 +11,7 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
+from tqdm import tqdm
 
 from memcfg import RunError, arrowfile
 from memcfg.files import write_atomic
@@ -44,9 +45,12 @@ def rows_of(files: Sequence[Path], make: Make, name: str, *about: object) -> Hel
 
         def batches() -> Iterator[pa.RecordBatch]:
             readers[:] = []
-            for file in files:
-                readers.append(make(file, columns))
-                yield from readers[-1].batches()
+            with tqdm(desc="reading (once)", unit=" rows", leave=False, disable=None, delay=1) as bar:
+                for file in files:
+                    readers.append(make(file, columns))
+                    for batch in readers[-1].batches():
+                        yield batch
+                        bar.update(len(batch))
             with suppress(OSError, RunError):
                 write_atomic(beside, json.dumps(_account(readers)))
 

@@ -22,11 +22,12 @@ T = TypeVar("T", datasets.Dataset, pa.Table)
 VERSION = 1
 """Part of a packed data set's fingerprint: raise it whenever rows change."""
 LENGTHS = "seq_lengths"
-SHARD = 4_000_000
-"""Tokens copied at a time: the memory that packing needs beside its result and a few numbers for each document."""
+SHARD = 500_000
+"""Tokens copied at a time: the memory that packing needs beside its result and a few numbers for each document. So few that
+what was copied is written while it is still in the processor's cache."""
 PIECES = 200_000
 """Pieces of documents copied at a time."""
-AHEAD = 1
+AHEAD = 2
 """Shards that are copied while the one before them is taken."""
 
 
@@ -38,7 +39,8 @@ def pack(
     `dataset`: a `datasets.Dataset` or `pyarrow.Table` whose columns are lists, equally long within a row; the same
     comes back, every column cut alike. With `boundaries` (by default for bfd and bfd_split) the column `seq_lengths`
     (lists of int32) holds the lengths of the documents in each row. A data set that lies in files is packed into a file
-    beside them, once; its tokens are never all in memory.
+    beside them, once; its tokens are never all in memory. `wrapped` needs no such file where the rows of the data set are
+    all of its stored ones, in order: it cuts the stored tokens where they lie.
 
     `strategy`: `bfd` (best fit decreasing; documents longer than a row keep their `keep`, "start" or "end"), `bfd_split`
     (best fit decreasing; they are split into pieces) or `wrapped` (one stream in blocks). Rows come in the order in
@@ -51,15 +53,22 @@ def pack(
     marked = strategy != "wrapped" if boundaries is None else boundaries
     schema = _schema(columns, marked)
 
+    whole = next(iter(columns.values()))
+    in_order = strategy == "wrapped" and whole.selection is None
+
     def rows() -> Iterator[pa.RecordBatch]:
-        whole = next(iter(columns.values()))
-        if strategy == "wrapped" and not marked and whole.selection is None:
+        if in_order and not marked:
             return blocks(ragged.stored(dataset)[0], seq_length, schema)
-        return placed(columns, place(whole.lengths, seq_length, strategy, keep=keep), schema)
+        placement = place(whole.lengths, seq_length, strategy, keep=keep)
+        if in_order:
+            return with_boundaries(
+                blocks(ragged.stored(dataset)[0], seq_length, _schema(columns, False)), placement, schema
+            )
+        return placed(columns, placement, schema)
 
     if isinstance(dataset, pa.Table):
         return pa.Table.from_batches(rows(), schema)
-    return _dataset(dataset, schema, rows, [seq_length, strategy, keep, marked])
+    return _dataset(dataset, schema, rows, [seq_length, strategy, keep, marked], write=not in_order)
 
 
 def checked(dataset: Any) -> dict[str, ragged.Ragged]:
@@ -96,8 +105,7 @@ def placed(columns: dict[str, ragged.Ragged], placement: Placement, schema: pa.S
     def batch(first: int, end: int, arrays: list[Future[pa.Array]]) -> pa.RecordBatch:
         found = [array.result() for array in arrays]
         if LENGTHS in schema.names:
-            sizes = placement.lengths[int(pieces[first]) : int(pieces[end])]
-            found.append(ragged.lists(pa.array(sizes.astype(np.int32)), placement.counts[first:end]))
+            found.append(boundaries(placement, pieces, first, end))
         return pa.RecordBatch.from_arrays(found, schema=schema)
 
     with ThreadPoolExecutor(min(len(columns), os.cpu_count() or 1), thread_name_prefix="packing") as pool:
@@ -108,6 +116,12 @@ def placed(columns: dict[str, ragged.Ragged], placement: Placement, schema: pa.S
                 yield batch(*waiting.popleft())
         while waiting:
             yield batch(*waiting.popleft())
+
+
+def boundaries(placement: Placement, pieces: Ints, first: int, end: int) -> pa.Array:
+    """The lengths of the documents in the rows `first` to `end`. `pieces`: the index of each row's first piece."""
+    sizes = placement.lengths[int(pieces[first]) : int(pieces[end])]
+    return ragged.lists(pa.array(sizes.astype(np.int32)), placement.counts[first:end])
 
 
 def shards(lengths: Ints, counts: Ints) -> Iterator[tuple[int, int]]:
@@ -135,6 +149,19 @@ def blocks(table: pa.Table, capacity: int, schema: pa.Schema) -> Iterator[pa.Rec
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def with_boundaries(
+    batches: Iterator[pa.RecordBatch], placement: Placement, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The batches of `blocks` with the lengths of the documents in each row."""
+    pieces = np.concatenate([[0], np.cumsum(placement.counts)])
+    first = 0
+    for batch in batches:
+        end = first + len(batch)
+        found = boundaries(placement, pieces, first, end)
+        yield pa.RecordBatch.from_arrays([*batch.columns, found], schema=schema)
+        first = end
+
+
 def _stream(column: ragged.Ragged, capacity: int) -> Iterator[pa.Array]:
     """The values of a column in pieces of whole rows; the last may be short."""
     waiting: list[pa.Array] = []
@@ -153,13 +180,14 @@ def _stream(column: ragged.Ragged, capacity: int) -> Iterator[pa.Array]:
 
 
 def _dataset(
-    source: datasets.Dataset, schema: pa.Schema, make: arrowfile.Batches, depends_on: list[Any]
+    source: datasets.Dataset, schema: pa.Schema, make: arrowfile.Batches, depends_on: list[Any], *, write: bool
 ) -> datasets.Dataset:
-    """The rows as a data set in the format of its source: from the file where they are kept, or made now."""
+    """The rows as a data set in the format of its source: from the file where they are kept, or made now. Rows that only
+    point into their source's are not written."""
     fingerprint = str(Hasher.hash([source._fingerprint, "memcfg.packing", VERSION, *depends_on]))
     path = _beside(source, fingerprint)
     about = {"fingerprint": fingerprint, "split": source.split}
-    if path is None:
+    if path is None or not write:
         return _formatted(arrowfile.made(None, schema, make, **about), source)
     with arrowfile.locked(path):
         packed = arrowfile.cached(path, **about)

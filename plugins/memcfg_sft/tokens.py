@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("memcfg.sft")
 
-VERSION = 2
+VERSION = 3
 """Part of the cache's fingerprint: raise it whenever the tokens change."""
 FEATURES = datasets.Features({
     "input_ids": datasets.List(datasets.Value("int32")),
-    "labels": datasets.List(datasets.Value("int64")),
+    "labels": datasets.List(datasets.Value("int32")),
 })  # fmt: skip
 MASKS = ("completion_mask", "assistant_masks")
 
@@ -45,7 +45,7 @@ class Learned:
 def tokenise(
     dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, learned: Learned, workers: int | None = None
 ) -> datasets.Dataset:
-    """Rows of `input_ids` (int32) and `labels` (int64). Rows without any text are left out. Raises `DataError`."""
+    """Rows of `input_ids` (int32) and `labels` (int32). Rows without any text are left out. Raises `DataError`."""
     structs = [name for name, feature in dataset.features.items() if nested(feature)]
     return rows.mapped(
         dataset, maker(dataset.column_names, tokenizer, learned, structs), features=FEATURES, desc="tokenising",

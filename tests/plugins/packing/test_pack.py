@@ -258,6 +258,29 @@ def test_a_data_set_in_a_file_is_packed_into_a_file_once(tmp_path: Path) -> None
     assert not list(tmp_path.glob(".packed*"))
 
 
+@pytest.mark.parametrize("boundaries", [False, True])
+def test_wrapped_points_into_the_file_of_its_source(tmp_path: Path, boundaries: bool) -> None:
+    """Rows that lie one after another in the file already are not written a second time."""
+    hf(origin(3, 2, 9, 4)).save_to_disk(tmp_path)
+    source = datasets.load_from_disk(tmp_path)
+    packed = pack(source, 4, "wrapped", boundaries=boundaries)
+    assert packed.cache_files == []
+    assert not list(tmp_path.glob("packed-*"))
+    places = [t.data.column("input_ids").chunk(0).values.buffers()[1].address for t in (packed, source)]
+    assert places[0] == places[1]
+    assert packed[:] == pack(hf(origin(3, 2, 9, 4)), 4, "wrapped", boundaries=boundaries)[:]
+    assert (
+        packed._fingerprint == pack(datasets.load_from_disk(tmp_path), 4, "wrapped", boundaries=boundaries)._fingerprint
+    )
+
+
+def test_wrapped_in_another_order_is_written(tmp_path: Path) -> None:
+    hf(origin(3, 2, 9, 4)).save_to_disk(tmp_path)
+    packed = pack(datasets.load_from_disk(tmp_path).select([2, 0]), 4, "wrapped")
+    assert len(packed.cache_files) == 1
+    assert [t for row in packed["input_ids"] for t in row] == [*range(300, 309), *range(100, 103)]
+
+
 def test_a_damaged_file_is_packed_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hf(origin(3, 2)).save_to_disk(tmp_path)
     expected = pack(datasets.load_from_disk(tmp_path), 4, "bfd")[:]

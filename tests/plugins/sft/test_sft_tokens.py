@@ -127,7 +127,7 @@ def test_types_are_fixed_whatever_the_data() -> None:
     rows = tokenise(datasets.Dataset.from_dict({"input_ids": [[4, 5]], "labels": [[-100, 5]]}), words(), Learned())
     assert {name: feature.feature.dtype for name, feature in rows.features.items()} == {
         "input_ids": "int32",
-        "labels": "int64",
+        "labels": "int32",
     }
 
 
