@@ -45,6 +45,16 @@ class Documents:
         return [len(ids) for ids in self.input_ids]
 
 
+@dataclass(frozen=True)
+class Source:
+    """What a micro-batch was made of: prepared `rows`, and their `numbers` (in the data set, or in this pass of a stream).
+    `counted` is false where all its labels were masked."""
+
+    rows: Sequence[Any]
+    numbers: Sequence[int]
+    counted: bool = True
+
+
 @dataclass
 class Batch:
     """One micro-batch as tensors.
@@ -64,6 +74,7 @@ class Batch:
     lengths: list[int]
     fields: dict[str, Any] = field(default_factory=dict)
     aside: Batch | None = None
+    source: Source | None = None
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from memcfg.registry.plugin import Plugin
 from memcfg.solver.expr import Enum, Fact, Int, Option, Setting
+from memcfg.solver.rules import Default
 
 SCHEDULERS = (
     "linear",
@@ -63,6 +64,11 @@ plugins = (
     Setting("plugins.off", (list, str), default=[], doc="plugins of third parties that this run does without"),
 )
 
+on_oom = Enum(
+    "run.on_oom", ("stop", "shrink"), free=True,
+    doc="when a step runs out of memory: stop and explain, or go on with micro-batches of half the rows",
+)  # fmt: skip
+
 budget = Setting(
     "budget.bytes", int, default=None, minimum=1, nullable=True, unit="bytes",
     doc="memory that the run may use on each device; null means all there is", free=True,
@@ -85,6 +91,14 @@ device_name = Setting(
 plugin = Plugin(
     name="core",
     doc="the options of every run, and the facts of the host",
-    options=(trainer, *run, *plugins, budget, device_type, device_capability, world_size, device_name),
+    options=(trainer, *run, on_oom, *plugins, budget, device_type, device_capability, world_size, device_name),
+    rules=(
+        Default(
+            on_oom,
+            "stop",
+            id="core.on_oom.default",
+            because="a run that needs smaller micro-batches is better begun with them",
+        ),
+    ),
     groups={"trainer": "what is trained for"},
 )

@@ -129,7 +129,7 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> En
     trainer = EngineTrainer(run, folder, callbacks=[course])
     run.layout = largest.layout  # the trainer's rows go through the one that looks; held-out rows need not
     course.trainer = trainer
-    trainer.before_saving = course.before_saving
+    trainer.before_saving, trainer.tell = course.before_saving, course.reporter.note
     try:
         with course.stop.heeding():
             _run(trainer, largest, course.start.point)

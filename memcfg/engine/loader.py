@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 
-from memcfg.batch import IGNORE
+from memcfg.batch import IGNORE, Source
 from memcfg.engine.layout import laid
 
 if TYPE_CHECKING:
@@ -51,13 +51,27 @@ class MicroBatches:
     def dealt(self, groups: Sequence[Sequence[int]]) -> Iterator[Batch]:
         """This rank's share of these micro-batches."""
         turns = mine(groups, self.rank, self.world)
-        return self.made(([self.rows[int(i)] for i in group], counted) for group, counted in turns)
+        return (
+            self.made(Source([self.rows[int(i)] for i in group], [int(i) for i in group], counted))
+            for group, counted in turns
+        )
 
-    def made(self, turns: Iterator[tuple[Sequence[Any], bool]]) -> Iterator[Batch]:
-        """Micro-batches of rows; those that are not this rank's turn with every label masked."""
-        for rows, counted in turns:
-            batch = laid(self.layout, self.collator(list(rows)))
-            yield batch if counted else blank(batch)
+    def made(self, source: Source) -> Batch:
+        """The micro-batch of some rows; with every label masked if it is not to count."""
+        batch = replace(laid(self.layout, self.collator(list(source.rows))), source=source)
+        return batch if source.counted else blank(batch)
+
+    def halves(self, batch: Batch) -> tuple[Batch, Batch] | None:
+        """Two micro-batches with the rows of one; None where it has a single row, or where its rows are not known."""
+        source = batch.source
+        if source is None or len(source.rows) < 2:
+            return None
+        cut = -(-len(source.rows) // 2)
+        first, second = (
+            self.made(Source(source.rows[part], source.numbers[part], source.counted))
+            for part in (slice(cut), slice(cut, None))
+        )
+        return first, second
 
 
 def parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

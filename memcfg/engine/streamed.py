@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from memcfg.batch import Source
 from memcfg.engine.loader import MicroBatches, mine, parts
 from memcfg.errors import DataError, Problem
 
@@ -41,9 +42,12 @@ class StreamLoader:
         if (epoch, position) != (self.epoch, self.position):
             raise ValueError("of a stream only the next step can be looked at")
         rows = self._peek()
-        return list(
-            self.batches.made(mine(list(parts(rows, self.batches.batch_size)), self.batches.rank, self.batches.world))
-        )
+        numbered = list(enumerate(rows, position * self.rows_per_step))
+        turns = mine(list(parts(numbered, self.batches.batch_size)), self.batches.rank, self.batches.world)
+        return [
+            self.batches.made(Source([row for _, row in part], [number for number, _ in part], counted))
+            for part, counted in turns
+        ]
 
     def __iter__(self) -> Iterator[list[Batch]]:
         while True:

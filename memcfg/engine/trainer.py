@@ -17,7 +17,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from memcfg.batch import Evaluated
-from memcfg.engine import canaries, checkpoint, fingerprint, kept, means, resuming
+from memcfg.engine import canaries, checkpoint, fingerprint, kept, means, notfinite, resuming
 from memcfg.engine.build import Run
 from memcfg.engine.checkpoint import Checkpoint
 from memcfg.engine.joining import Group
@@ -27,6 +27,7 @@ from memcfg.engine.ranks import ranks_of
 from memcfg.engine.rollouts import Place, RolloutLoader
 from memcfg.engine.saving import PARTIAL, whole
 from memcfg.engine.shapes import Shapes
+from memcfg.engine.shrink import Shrinking
 from memcfg.engine.update import StepResult, counted, gradients, mean_loss
 from memcfg.errors import Problem, RunError
 from memcfg.plan import Plan
@@ -84,7 +85,8 @@ class EngineTrainer(Trainer):
         """Called with Trainer's state before a checkpoint is written, to finish what belongs to its step."""
         self.saved_at: int | None = None
         """The step of the newest checkpoint."""
-        self._unread: tuple[int, torch.Tensor] | None = None
+        self.tell: Callable[[str], Any] = lambda text: None
+        self._unread: tuple[int, StepResult, Sequence[Any]] | None = None
         self.held = canaries.held(run.optimizer, run.model)
         self._use_cache = getattr(getattr(run.model, "config", None), "use_cache", None)
         further = {} if run.spread is None else run.spread.arguments(run.model)
@@ -102,6 +104,10 @@ class EngineTrainer(Trainer):
         batches = self.micro_batches(run.train)
         self.rollouts = RolloutLoader(run, batches, self._place()) if run.generation is not None else None
         self.loader = self.rollouts or loader_of(run, batches)
+        self.shrinking: Shrinking | None = None
+        if run.plan.get("run.on_oom") == "shrink":
+            self.shrinking = Shrinking(batches.halves, self.args.device, lambda text: self.tell(text))
+            run.kept["shrinking"] = self.shrinking
         self.data: dict[str, Any] | None = None
         """What the training rows are, for checkpoints; known once training begins."""
         run.kept = {"loader": self.loader, "ledger": run.ledger, "shapes": self.shapes, **_with_state(run), **run.kept}
@@ -169,11 +175,14 @@ class EngineTrainer(Trainer):
         model.train()
         objective = self.run.objective
         count = self.ranks.total(counted(objective, inputs))
-        placed = [batch.to(self.args.device) for batch in inputs]
-        result = gradients(model, placed, objective, contexts=self.run.contexts, denominator=count, ranks=self.ranks)
+        about: dict[str, Any] = {"contexts": self.run.contexts, "denominator": count, "ranks": self.ranks}
+        if self.shrinking is None:
+            result = gradients(model, [batch.to(self.args.device) for batch in inputs], objective, **about)
+        else:
+            result = self.shrinking.gradients(model, inputs, objective, step=self.state.global_step + 1, **about)
         self._account(inputs, count)
         self.step_loss = result.loss
-        self._watch(result.loss)
+        self._watch(result, inputs)
         return result.loss
 
     def evaluate(self, *_: Any, metric_key_prefix: str = "eval", **__: Any) -> dict[str, float]:  # type: ignore[override]
@@ -194,6 +203,8 @@ class EngineTrainer(Trainer):
             logs["loss"] *= self.meter.share_counted()
             logs["tokens_per_second"] = self.meter.read(self.summed)
             self.settle_account()
+            if self.shrinking is not None and self.shrinking.times:
+                logs["out_of_memory"] = self.shrinking.times
             logs.update(self.run.objective.metrics())
             if self.rollouts is not None:
                 logs.update(self.rollouts.figures.read())
@@ -283,20 +294,18 @@ class EngineTrainer(Trainer):
         """A number summed over all processes. All of them must call it."""
         return int(self.ranks.total(number))
 
-    def _watch(self, loss: torch.Tensor) -> None:
+    def _watch(self, result: StepResult, inputs: Sequence[Any]) -> None:
         """Stop at a loss that is not finite. On a GPU the loss of the step before is looked at, which costs no waiting."""
         if self.run.device == "cuda":
             self.check_loss()
-        self._unread = (self.state.global_step + 1, loss)
+        self._unread = (self.state.global_step + 1, result, inputs)
         if self.run.device != "cuda":
             self.check_loss()
 
     def check_loss(self) -> None:
         """Raises `RunError` if the last step's loss is not finite."""
-        if self._unread is not None and not math.isfinite(float(self._unread[1])):
-            step, loss = self._unread
-            fix = "a lower `run.learning_rate`, a longer `run.warmup_steps` or another `model.dtype` may help"
-            raise RunError(Problem(f"the loss of step {step} is {float(loss)}", key="run.learning_rate", fix=fix))
+        if self._unread is not None and not math.isfinite(float(self._unread[1].loss)):
+            raise notfinite.error(*self._unread, self.folder, self.run.tokenizer)
         self._unread = None
 
 

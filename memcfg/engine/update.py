@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,8 @@ class StepResult:
 
     loss: torch.Tensor
     count: Count
+    parts: tuple[torch.Tensor, ...] = ()
+    """What each micro-batch adds to the loss, where gradients were computed."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +64,21 @@ def gradients(
     caller knows it (it can be counted before the batches move, without waiting for the device)."""
     if denominator is None:
         denominator = ranks.total(counted(objective, micro_batches))
-    scale = ranks.size / _at_least_one(denominator)
-    total: torch.Tensor | None = None
+    scale = ranks.size / divisor(denominator)
+    parts: list[torch.Tensor] = []
     for index, batch in enumerate(micro_batches, start=1):
         with ranks.accumulate(model, index == len(micro_batches)), entered(contexts):
             part = objective.loss_sum(model, batch) * scale
             ranks.backward(part)
-        total = part.detach() if total is None else total + part.detach()
-    if total is None:
+        parts.append(part.detach())
+    return result(parts, denominator)
+
+
+def result(parts: Sequence[torch.Tensor], denominator: Count) -> StepResult:
+    """A step's result from what its micro-batches add to the loss."""
+    if not parts:
         raise ValueError("a step needs at least one micro-batch")
-    return StepResult(total, denominator)
+    return StepResult(reduce(torch.add, parts), denominator, tuple(parts))
 
 
 def step(
@@ -106,7 +114,7 @@ def mean_loss(
     if total is None:
         raise ValueError("an evaluation needs at least one micro-batch")
     count = ranks.total(count)
-    return StepResult(total * (ranks.size / _at_least_one(count)), count)
+    return StepResult(total * (ranks.size / divisor(count)), count)
 
 
 def counted(objective: Objective, micro_batches: Iterable[Batch]) -> Count:
@@ -135,6 +143,6 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
         model.train(training)
 
 
-def _at_least_one(count: Count) -> Any:
+def divisor(count: Count) -> Any:
     """The count as a divisor: micro-batches without a target add nothing, and nothing divided by one is nothing."""
     return count.clamp(min=1) if isinstance(count, torch.Tensor) else max(count, 1)

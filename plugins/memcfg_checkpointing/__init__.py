@@ -40,6 +40,11 @@ plugin = Plugin(
             because="eager attention is made of many operations, and no single one gives what could be kept",
             suggest=["attention.implementation=sdpa", "checkpointing.mode=full"],
         ),
+        Forbid(
+            reentrant.on & (key("run.on_oom") == "shrink"), id="checkpointing.reentrant.on_oom",
+            because="the re-entrant way may give a parameter its gradient in parts, and a failed pass cannot be made up for",
+            suggest=["checkpointing.reentrant=false", "run.on_oom=stop"],
+        ),
         Ignored(
             every, id="checkpointing.every.off", when=mode == "none", except_values=(1,),
             because="no layer is computed again",

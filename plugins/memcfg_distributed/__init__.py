@@ -66,6 +66,11 @@ plugin = Plugin(
             because="several processes were launched, and each would train alone",
             suggest=["distributed.strategy=ddp"],
         ),
+        Forbid(
+            (key("run.on_oom") == "shrink") & strategy.isin("fsdp2", "zero2", "zero3"), id="distributed.on_oom.sharded",
+            because="a process that runs out of memory by itself leaves the others waiting in the middle of a layer",
+            suggest=["run.on_oom=stop", "distributed.strategy=ddp"],
+        ),
         Require(
             deepspeed.on, when=zero, id="distributed.deepspeed.installed", because="the deepspeed package is not installed",
             suggest=["distributed.strategy=fsdp2"],

@@ -60,6 +60,11 @@ plugin = Plugin(
             because="its KL term pairs rows of one micro-batch, and a token budget may leave a single row in it",
             suggest=["batching.mode=rows", "kto.loss=apo_zero_unpaired"],
         ),
+        Forbid(
+            needs_pairs & (key("run.on_oom") == "shrink"), id="kto.on_oom.rows",
+            because="its KL term is estimated over the rows of one micro-batch, which halves would change",
+            suggest=["run.on_oom=stop", "kto.loss=apo_zero_unpaired"],
+        ),
         Ignored(
             key("truncation.mode"), when=here, except_values=("keep_start",), id="kto.truncation.mode",
             because="KTO cuts the end of the completion, so that each prompt stays whole",

@@ -90,6 +90,11 @@ plugin = Plugin(
             suggest=["optimizer.in_backward=false", "distributed.strategy=none"],
         ),
         Forbid(
+            in_backward.on & (key("run.on_oom") == "shrink"), id="optimizer.in_backward.on_oom",
+            because="a backward pass that fails has moved some parameters already",
+            suggest=["optimizer.in_backward=false", "run.on_oom=stop"],
+        ),
+        Forbid(
             in_backward.on & (name == "adamw_offload"), id="optimizer.in_backward.offload",
             because="each parameter would wait for the host in the middle of the backward pass",
             suggest=["optimizer.in_backward=false", "optimizer.name=adamw"],
