@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memcfg import rows as prepared
+from memcfg.batch import Source
 from memcfg.engine.figures import Figures
 from memcfg.engine.forward import causal_model
 from memcfg.engine.loader import MicroBatches, mine, parts
@@ -160,7 +161,9 @@ class RolloutLoader:
         """A round's micro-batches on the CPU, with what is kept of the model as it is now."""
         learned = self.objective.learn(sampled)
         groups = parts(learned.rows, self.batches.batch_size)
-        batches = [self._scored(b, several=several) for b in self.batches.made((g, counted) for g in groups)]
+        made = (self.batches.made(Source(group, (), counted)) for group in groups)
+        # what is kept of the model would be lost to halves of the rows: no source, so nobody takes them apart
+        batches = [self._scored(replace(batch, source=None), several=several) for batch in made]
         settled = self.objective.settle(sampled, batches)
         return batches, replace(learned, figures={**learned.figures, **settled})
 
