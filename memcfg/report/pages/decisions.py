@@ -48,7 +48,9 @@ def decisions(plan: Plan, effective: Effective) -> Markup:
 
 
 def _table(plan: Plan, keys: Sequence[str], effective: Effective, label: str, name: str | None = None) -> Markup:
-    return table(HEADS, (_row(plan, key, effective.get(key)) for key in keys), label=label, cls="cards", name=name)
+    return table(
+        HEADS, (_row(plan, key, effective.get(key)) for key in keys), label=label, cls="cards facts", name=name
+    )
 
 
 def _row(plan: Plan, key: str, live: Any) -> list[Part]:

@@ -110,7 +110,7 @@ def _jobs(jobs: Sequence[Job], shared: Sequence[str], folder: Path) -> Markup | 
     }  # fmt: skip
     heads = ["job", "overrides", "outcome", *(title for title, _, _ in COLUMNS), "report"]
     rows = [_row(job, shared, best, folder) for job in jobs]
-    return table(heads, rows, label="jobs", numbers=range(3, 3 + len(COLUMNS)), cls="cards")
+    return table(heads, rows, label="jobs", numbers=range(3, 3 + len(COLUMNS)), cls="cards facts")
 
 
 def _row(job: Job, shared: Sequence[str], best: Mapping[str, float], folder: Path) -> list[Part]:
