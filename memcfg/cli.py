@@ -11,8 +11,10 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Final
 
 from memcfg.commands import COMMANDS
@@ -20,8 +22,8 @@ from memcfg.commands.arguments import Arguments, read
 from memcfg.commands.launch import Told
 from memcfg.commands.ranks import launched, may_speak, rank
 from memcfg.compose.spelling import nearest
-from memcfg.errors import MemcfgError, Problem, RequestError
-from memcfg.report.console import Terminal
+from memcfg.errors import MemcfgError, Problem, RequestError, RunError
+from memcfg.report.console import Terminal, Unwritable, results_alone
 
 INTERRUPTED: Final = 130
 NO_READER: Final = 141
@@ -35,20 +37,20 @@ class Terminated(KeyboardInterrupt):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    terminal = Terminal(mute=rank() > 0)
+    terminal = Terminal(mute=rank() > 0, json="--json" in words)
     _heed_sigterm()
+    begin = time.perf_counter()
     try:
         code = _run(words, terminal)
         sys.stdout.flush()
+        terminal.detail(f"took {time.perf_counter() - begin:.2f} s")
         return code
     except Told as error:
         return error.exit_code
     except MemcfgError as error:
         _debug()
-        from memcfg.report.errors import error_text
-
         if may_speak(error):
-            terminal.fail(error_text(error))
+            _tell(error, terminal)
         return error.exit_code
     except KeyboardInterrupt as stop:
         _debug()
@@ -63,15 +65,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         from memcfg.report.errors import unexpected_text
 
         if may_speak(error):
-            terminal.fail(unexpected_text(error))
+            text = unexpected_text(error)
+            _tell(RunError(text.removeprefix("error: ")), terminal) if terminal.json else terminal.fail(text)
         return 1
+
+
+def _tell(error: MemcfgError, terminal: Terminal) -> None:
+    """Say an error: on stderr, or where objects are asked for as one of them."""
+    if terminal.json and not isinstance(error, Unwritable):
+        from memcfg.report import jsonform
+
+        terminal.show(jsonform.text(jsonform.failure(error)))
+    else:
+        from memcfg.report.errors import error_text
+
+        terminal.fail(error_text(error))
 
 
 def _run(words: list[str], terminal: Terminal) -> int:
     if "--local" in words:  # said before the words are read: which commands there are depends on the plugins
         os.environ["MEMCFG_LOCAL"] = "1"
     arguments = read(words, raw=_raw_commands(words))
-    terminal.quiet = arguments.has("quiet")
+    terminal.quiet, terminal.verbose = arguments.has("quiet"), arguments.has("verbose")
+    _hush_libraries(terminal.verbose)
     terminal.color = terminal.color and not arguments.has("no_color")
     if arguments.has("version"):
         return _version(terminal)
@@ -97,7 +113,9 @@ def _sweeps(arguments: Arguments) -> bool:
 
 
 def _command(module: str, arguments: Arguments, terminal: Terminal) -> int:
-    return int(importlib.import_module(f"memcfg.commands.{module.replace('-', '_')}").main(arguments, terminal))
+    main = importlib.import_module(f"memcfg.commands.{module.replace('-', '_')}").main
+    with results_alone() if terminal.json else nullcontext():
+        return int(main(arguments, terminal))
 
 
 def _raw_commands(words: Sequence[str]) -> tuple[str, ...]:
@@ -136,16 +154,36 @@ def _no_command(name: str, more: tuple[str, ...]) -> Problem:
 def _version(terminal: Terminal) -> int:
     from memcfg import __version__
 
-    terminal.show(f"memcfg {__version__}")
+    if terminal.json:
+        from memcfg.report import jsonform
+
+        terminal.show(jsonform.text({"ok": True, "version": __version__}))
+    else:
+        terminal.show(f"memcfg {__version__}")
     return 0
 
 
 def _help(arguments: Arguments, terminal: Terminal) -> int:
-    from memcfg.commands.help import page
+    from memcfg.commands.help import as_json, page
     from memcfg.registry import load
 
-    terminal.show(page(load(strict=False), arguments.config_dir))
+    registry = load(strict=False)
+    if terminal.json:
+        from memcfg.report import jsonform
+
+        terminal.show(jsonform.text(as_json(registry, arguments.config_dir)))
+    else:
+        terminal.show(page(registry, arguments.config_dir))
     return 0
+
+
+def _hush_libraries(verbose: bool) -> None:
+    """Let libraries speak only of what is wrong, or with `--verbose` of what they do. What the user set stands."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "info" if verbose else "warning")
+    if verbose:
+        import logging
+
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
 
 
 def _heed_sigterm() -> None:

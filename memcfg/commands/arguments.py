@@ -10,15 +10,18 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from memcfg.commands import COMMANDS, TRAIN
 from memcfg.compose.spelling import nearest
 from memcfg.errors import Problem, RequestError
 
+if TYPE_CHECKING:
+    from memcfg.report.console import Terminal
+
 SWITCHES: Final = {
     "--help": "help", "-h": "help", "--version": "version", "--json": "json", "--yaml": "yaml", "--all": "all",
-    "--quiet": "quiet", "-q": "quiet", "--no-color": "no_color", "--multirun": "multirun", "-m": "multirun",
+    "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose", "--no-color": "no_color", "--multirun": "multirun", "-m": "multirun",
     "--resolve": "resolve", "--hydra-help": "hydra_help", "--shell-completion": "shell_completion",
     "-sc": "shell_completion", "--run": "run", "-r": "run", "--local": "local",
     "--fresh": "fresh", "--open": "open",
@@ -66,9 +69,17 @@ class Arguments:
     def config_dir(self) -> str | None:
         return self.values.get("config_dir")
 
+    def terminal(self) -> Terminal:
+        """The terminal as the flags want it, for a command that reads its words itself."""
+        from memcfg.report.console import Terminal
+
+        return Terminal(
+            quiet=self.has("quiet"), verbose=self.has("verbose"), json=self.has("json"), color=not self.has("no_color")
+        )
+
     def refuse_flags(self, *accepted: str) -> None:
         """Raise `RequestError` for a flag that this command does not read."""
-        common = {"quiet", "no_color", "config_dir", "run", "local"}
+        common = {"quiet", "verbose", "no_color", "config_dir", "run", "local"}
         stray = sorted((self.flags | set(self.values)) - common - set(accepted))
         if stray:
             names = {name: said for said, name in (*SWITCHES.items(), *VALUED.items()) if said.startswith("--")}

@@ -6,22 +6,13 @@ from typing import Any
 
 from memcfg.commands.arguments import Arguments
 from memcfg.commands.train import calm_openmp, refuse_assumed
-from memcfg.errors import MemcfgError
 from memcfg.report.console import Terminal
 
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Print what the canaries and the evidence saw. Exit code 0: all is as the plan says."""
     arguments.refuse_flags("json")
-    try:
-        return _check(arguments, terminal)
-    except MemcfgError as error:
-        if not arguments.has("json"):
-            raise
-        from memcfg.report import jsonform
-
-        terminal.show(jsonform.text(jsonform.failure(error)))
-        return error.exit_code
+    return _check(arguments, terminal)
 
 
 def _check(arguments: Arguments, terminal: Terminal) -> int:

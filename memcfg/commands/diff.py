@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from memcfg.commands.arguments import Arguments
-from memcfg.commands.sources import answering, plan_of
+from memcfg.commands.sources import plan_of
 from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
 
@@ -15,7 +15,7 @@ USAGE = 'write `memcfg diff "packing=bfd" "packing=bfd_split"`, or name a `resol
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Print what differs. Exit code 0 for any answer, 2 where one side has no plan."""
     arguments.refuse_flags("json")
-    return answering(_diff, arguments, terminal)
+    return _diff(arguments, terminal)
 
 
 def _diff(arguments: Arguments, terminal: Terminal) -> int:

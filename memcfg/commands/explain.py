@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcfg.commands.arguments import Arguments
-from memcfg.commands.sources import answering, option_key, plan_of
+from memcfg.commands.sources import option_key, plan_of
 from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
 
@@ -13,7 +13,7 @@ USAGE = "write `memcfg explain OPTION [OVERRIDES]`, or a plan's file in place of
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Print the way back as a tree. Exit code 2 where there is no plan."""
     arguments.refuse_flags("json")
-    return answering(_explain, arguments, terminal)
+    return _explain(arguments, terminal)
 
 
 def _explain(arguments: Arguments, terminal: Terminal) -> int:

@@ -19,6 +19,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from memcfg.commands.ranks import rank
 from memcfg.errors import MemcfgError
 from memcfg.files import write_atomic
 from memcfg.planfile import MASKED, secrets
@@ -38,15 +39,17 @@ TOLD: Final = ("torch", "transformers", "accelerate", "datasets", "peft", "token
 def journal(plan: Plan, folder: Path, terminal: Terminal) -> Iterator[None]:
     """Keep `run.json` around a run, and make `report.html` once there is something to tell. In a distributed run only
     the first process writes. A page that cannot be made is a warning: the run is what counts."""
-    if os.environ.get("RANK", "0") not in ("", "0"):
+    if rank() > 0:
         yield
         return
-    said = begun(plan, sys.argv)
+    said, before, logged = begun(plan, sys.argv), _earlier(folder), _logged(folder)
     _write(folder, said)
     try:
         yield
     except BaseException as error:
-        if (folder / JOURNAL_FILE).exists():  # else the folder was cleared: it never became a run
+        if before is not None and _logged(folder) == logged:  # a run that was to be gone on with, and was refused
+            write_atomic(folder / JOURNAL_FILE, before)
+        elif (folder / JOURNAL_FILE).exists():  # else the folder was cleared: it never became a run
             _end(folder, said | _failure(error), terminal)
         raise
     _end(folder, said | {"status": "completed"}, terminal)
@@ -125,6 +128,17 @@ def write_page(folder: Path) -> Path:
     from memcfg.runfiles import read
 
     return write_atomic(folder / PAGE_FILE, page_of(read(folder)))
+
+
+def _earlier(folder: Path) -> bytes | None:
+    """What an earlier run in the folder wrote down."""
+    return (folder / JOURNAL_FILE).read_bytes() if (folder / JOURNAL_FILE).is_file() else None
+
+
+def _logged(folder: Path) -> int:
+    """How much was logged, in bytes."""
+    file = folder / "metrics.jsonl"
+    return file.stat().st_size if file.is_file() else 0
 
 
 def _write(folder: Path, said: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from memcfg.commands.arguments import Arguments
-from memcfg.commands.sources import answering
 from memcfg.errors import Problem, RequestError
 from memcfg.files import reason
 from memcfg.report.console import Terminal
@@ -14,7 +13,7 @@ from memcfg.report.console import Terminal
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Print what is wrong. Exit code 0: nothing is, 1: something."""
     arguments.refuse_flags("json", "all", "exercised")
-    return answering(_lint, arguments, terminal)
+    return _lint(arguments, terminal)
 
 
 def _lint(arguments: Arguments, terminal: Terminal) -> int:

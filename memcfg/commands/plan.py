@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.commands.arguments import Arguments
-from memcfg.errors import MemcfgError, Problem, RequestError
+from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
 
 if TYPE_CHECKING:
@@ -26,15 +26,7 @@ WORDS: Final = ("axes", "keep", "allow", "find")
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Print the ladder. Exit code 0: something fits, 1: nothing does, 2: no plan at all."""
     arguments.refuse_flags("json")
-    try:
-        return _plan(arguments, terminal)
-    except MemcfgError as error:
-        if not arguments.has("json"):
-            raise
-        from memcfg.report import jsonform
-
-        terminal.show(jsonform.text(jsonform.failure(error)))
-        return error.exit_code
+    return _plan(arguments, terminal)
 
 
 def _plan(arguments: Arguments, terminal: Terminal) -> int:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
-from memcfg.errors import MemcfgError
 from memcfg.report.console import Terminal
 
 if TYPE_CHECKING:
@@ -20,15 +19,7 @@ if TYPE_CHECKING:
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Print the breakdown of one plan. Exit code 0: it fits, 1: it does not, 2: too close to call, or no plan at all."""
     arguments.refuse_flags("json", "html", "png", "fresh")
-    try:
-        return _predict(arguments, terminal)
-    except MemcfgError as error:
-        if not arguments.has("json"):
-            raise
-        from memcfg.report import jsonform
-
-        terminal.show(jsonform.text(jsonform.failure(error)))
-        return error.exit_code
+    return _predict(arguments, terminal)
 
 
 def _predict(arguments: Arguments, terminal: Terminal) -> int:

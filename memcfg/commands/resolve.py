@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcfg.commands.arguments import Arguments
-from memcfg.errors import MemcfgError, Problem, RequestError
+from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
 
 
@@ -44,10 +44,5 @@ def _resolved(arguments: Arguments):  # type: ignore[no-untyped-def]
 def _json(arguments: Arguments, terminal: Terminal) -> int:
     from memcfg.report import jsonform
 
-    try:
-        plan = _resolved(arguments)
-    except MemcfgError as error:
-        terminal.show(jsonform.text(jsonform.failure(error)))
-        return error.exit_code
-    terminal.show(jsonform.text(jsonform.success(plan)))
+    terminal.show(jsonform.text(jsonform.success(_resolved(arguments))))
     return 0

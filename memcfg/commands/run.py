@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Train the plan in a new folder, or in its own if that is named and was not used, or is gone on in. Refuses any override
     but `run.dir` and `run.resume`, and a host for which it was not made."""
-    arguments.refuse_flags()
+    arguments.refuse_flags("json")
     file, run_dir, resume = _read(arguments.rest)
     from memcfg.compose.request import installed
     from memcfg.planfile import load, revealed

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memcfg.commands.arguments import Arguments
-from memcfg.errors import MemcfgError, Problem, RequestError
-from memcfg.report.console import Terminal
+from memcfg.errors import Problem, RequestError
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.registry import Registry
 
 PLAN_FILE = "resolved.yaml"
-
-Command = Callable[[Arguments, Terminal], int]
 
 
 def plan_of(words: Sequence[str], registry: Registry, config_dir: str | None) -> Plan:
@@ -43,16 +39,3 @@ def option_key(name: str, registry: Registry) -> str:
     inside = tuple(k for k in words.options if k.startswith(f"{name}."))
     near = inside[:3] or nearest(name, words.options)
     raise RequestError(Problem("a section, not an option" if inside else "no such option", key=name, nearest=near))
-
-
-def answering(command: Command, arguments: Arguments, terminal: Terminal) -> int:
-    """Run a command whose errors are objects too where `--json` is given."""
-    try:
-        return command(arguments, terminal)
-    except MemcfgError as error:
-        if not arguments.has("json"):
-            raise
-        from memcfg.report import jsonform
-
-        terminal.show(jsonform.text(jsonform.failure(error)))
-        return error.exit_code

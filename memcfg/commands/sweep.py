@@ -52,7 +52,7 @@ class Sweep:
 
         self.folder = folder
         kept, self.excluded = pruned(self.points, self.registry, points)
-        if self.excluded:
+        if self.excluded and not self.terminal.json:
             self.terminal.show(*show_excluded(self.excluded, kept))
         if self.excluded and (self.fail or not kept):
             raise RequestError(_nothing_runs(len(self.excluded), len(points), self.fail))
@@ -63,7 +63,7 @@ class Sweep:
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Run the sweep. The exit code is that of the worst job: 1 if one failed, 2 if one was refused, else 0."""
-    arguments.refuse_flags("multirun")
+    arguments.refuse_flags("multirun", "json")
     from memcfg.compose import modes
     from memcfg.compose.normalise import hydra_searchpath
     from memcfg.compose.points import Points
@@ -99,7 +99,14 @@ def conclude(sweep: Sweep, outcomes: Sequence[Outcome]) -> int:
     jobs = sorted((*sweep.done, *outcomes, *cut), key=lambda outcome: outcome.number)
     if sweep.folder.is_dir():
         write_comparison(sweep.folder, jobs, sweep.excluded)
-    if jobs:
+    if sweep.terminal.json:
+        from memcfg.report import jsonform
+        from memcfg.report.sweep import sweep_data
+
+        code = worst(jobs)
+        data = {"ok": code == 0, "folder": str(sweep.folder), **sweep_data(jobs, sweep.excluded)}
+        sweep.terminal.show(jsonform.text(data))
+    elif jobs:
         sweep.terminal.show("", *show_sweep(jobs), "", f"compared in {sweep.folder / PAGE_FILE}")
     return worst(jobs)
 

@@ -33,7 +33,7 @@ RUNS = Path("runs")
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Resolve, say what was decided, train, say how it went."""
-    arguments.refuse_flags()
+    arguments.refuse_flags("json")
     from memcfg.compose import compose
     from memcfg.compose.request import installed
     from memcfg.report.plan import show_plan
@@ -41,7 +41,7 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     registry = installed()
     request = compose(arguments.rest, registry=registry, config_dir=arguments.config_dir)
     plan = planned(request, registry, terminal)
-    if not terminal.quiet:
+    if not terminal.quiet and not terminal.json:
         terminal.show(*show_plan(plan))
     execute(plan, registry, terminal)
     return 0
@@ -77,13 +77,13 @@ def execute(
     from memcfg.engine.joining import join, leave
     from memcfg.planfile import save
     from memcfg.report.progress import TrainingTalk
-    from memcfg.report.summary import header, summary
+    from memcfg.report.summary import header
 
     registry.preflight(plan)
     hooks = registry.hooks(plan)
     calm_openmp(plan.device)
     if (done := finished(plan, run_dir)) is not None:
-        terminal.show("", "this run is finished already", summary(done))
+        _tell(done, terminal, "this run is finished already")
         return done
     together = to_start(plan)
     group = None if together else join(plan, hooks)
@@ -115,8 +115,19 @@ def execute(
         if rank() == 0:
             write_atomic(folder / REPORT_FILE, json.dumps(report, indent=2) + "\n")
         leave()
-    terminal.show("", summary(report))
+    _tell(report, terminal)
     return report
+
+
+def _tell(report: dict[str, Any], terminal: Terminal, *more: str) -> None:
+    """Print the summary."""
+    from memcfg.report import jsonform
+    from memcfg.report.summary import summary
+
+    if terminal.json:
+        terminal.show(jsonform.text({"ok": True, **report}))
+    else:
+        terminal.show("", *more, summary(report))
 
 
 def to_start(plan: Plan) -> int:
@@ -130,7 +141,13 @@ def _together(plan: Plan, folder: Path, count: int, terminal: Terminal, made: bo
     from memcfg.commands.launch import run_together
     from memcfg.planfile import save, secrets
 
-    flags = [*(["--quiet"] if terminal.quiet else []), *([] if terminal.color else ["--no-color"])]
+    said = {
+        "--quiet": terminal.quiet,
+        "--verbose": terminal.verbose,
+        "--json": terminal.json,
+        "--no-color": not terminal.color,
+    }
+    flags = [flag for flag, on in said.items() if on]
     resumed = made is None and plan.get("run.resume") is not None
     file = folder / (RESUMED_FILE if resumed else PLAN_FILE)
     try:
@@ -159,6 +176,7 @@ def calm_openmp(device: str) -> None:
     times the step. Must come before torch is loaded."""
     if device == "cpu":
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed, where installed, prints that it found no GPU
 
 
 # ---------------------------------------------------------------------------------------------------------- going on

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
-from memcfg.commands.sources import answering, option_key
+from memcfg.commands.sources import option_key
 from memcfg.errors import ConflictError, Problem, RequestError
 from memcfg.report.console import Terminal
 
@@ -20,7 +20,7 @@ USAGE = "write `memcfg why-not OPTION=VALUE [OVERRIDES]`"
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Print why, or that it is possible. Exit code 0 for both: the question is answered."""
     arguments.refuse_flags("json")
-    return answering(_why_not, arguments, terminal)
+    return _why_not(arguments, terminal)
 
 
 def _why_not(arguments: Arguments, terminal: Terminal) -> int:

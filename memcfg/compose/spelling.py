@@ -13,13 +13,22 @@ from difflib import SequenceMatcher
 CUTOFF = 0.66
 """Scores below this are no suggestion at all: a wrong one misleads more than none."""
 
-SPREAD = 0.12
+SPREAD = 0.06
 """Only names nearly as good as the best are offered beside it."""
+
+WORDS = 0.94
+"""What it is worth to share whole words."""
+
+ELSEWHERE = 0.7
+"""What likeness is worth in another section than the one that was named, if that exists."""
 
 
 def nearest(word: str, names: Iterable[str], limit: int = 3) -> tuple[str, ...]:
     """The names most like `word`, best first; none where nothing is close."""
-    scored = sorted(((score(word, name), name) for name in names), key=lambda pair: (-pair[0], pair[1]))
+    known = tuple(names)
+    stated = _section(_canonical(word))
+    meant = bool(stated) and any(_section(_canonical(name)) == stated for name in known)
+    scored = sorted(((score(word, name, meant), name) for name in known), key=lambda pair: (-pair[0], pair[1]))
     if not scored or scored[0][0] < CUTOFF:
         return ()
     floor = max(CUTOFF, scored[0][0] - SPREAD)
@@ -32,15 +41,27 @@ def same_leaf(word: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if "." in name and _leaf(name) == leaf))
 
 
-def score(word: str, name: str) -> float:
-    """Likeness between 0 and 1."""
+def score(word: str, name: str, meant: bool = False) -> float:
+    """Likeness between 0 and 1. `meant`: the section that `word` names exists, so that it is most likely the right one:
+    in it the last part decides, and elsewhere only the same last part comes near."""
     word, name = _canonical(word), _canonical(name)
-    by_leaf = (0.85 if "." in word else 0.97) * _ratio(_leaf(word), _leaf(name))  # who names a section means it
-    return max(_ratio(word, name), by_leaf, 0.9 * _shared_words(_leaf(word), name))
+    leaf, known = _leaf(word), _leaf(name)
+    if _section(word) == _section(name):
+        return max(_ratio(leaf, known), WORDS * _shared_words(leaf, known))
+    if leaf == known:
+        return max(_ratio(word, name), 0.85) if _section(word) else 0.97
+    by_leaf = (0.85 if "." in word else 0.97) * _ratio(leaf, known)
+    by_words = WORDS * max(_shared_words(leaf, name), _shared_words(leaf, known))
+    found = max(_ratio(word, name), by_leaf, by_words)
+    return ELSEWHERE * found if meant else found
 
 
 def _canonical(word: str) -> str:
     return word.lower().replace("-", "_")
+
+
+def _section(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _leaf(name: str) -> str:
@@ -52,14 +73,21 @@ def _ratio(a: str, b: str) -> float:
 
 
 def _shared_words(leaf: str, name: str) -> float:
-    """The part of the longer wording that both have; `checkpoint` and `checkpointing` count as one word."""
+    """How much of two wordings is the same words: three parts for the one that has more of it in common, one for the other.
+    `checkpoint` and `checkpointing` count as one word."""
     said, known = _words(leaf), _words(name)
-    common = sum(len(k) for k in known if any(_akin(s, k) for s in said))
-    return max(common / max(1, sum(map(len, known))), common / max(1, sum(map(len, said))))
+    shares = sorted((_share(said, known), _share(known, said)))
+    return (3 * shares[1] + shares[0]) / 4
+
+
+def _share(words: list[str], others: list[str]) -> float:
+    """The part of `words` that others have too, by letters; short words prove nothing."""
+    common = sum(len(w) for w in words if len(w) > 2 and any(_akin(w, other) for other in others))
+    return common / max(1, sum(map(len, words)))
 
 
 def _words(name: str) -> list[str]:
-    return [part for part in name.replace(".", "_").split("_") if len(part) > 2]
+    return [part for part in name.replace(".", "_").split("_") if part]
 
 
 def _akin(a: str, b: str) -> bool:

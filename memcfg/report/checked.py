@@ -18,5 +18,5 @@ def checked_text(found: Checked) -> str:
     lines += ["", f"effective ({count(len(found.effective), 'option')} read back)"]
     for key, entry in found.effective.items():
         lines += wrapped(entry["evidence"], " " * 6, first=f"  {key}={of(key, entry['effective'])}: ")
-    lines += ["", f"  loss {found.loss:.4f}, peak {gib(found.peak_bytes)} without optimizer states"]
+    lines += ["", *wrapped(f"loss {found.loss:.4f}, peak {gib(found.peak_bytes)} without optimizer states", "  ")]
     return "\n".join(lines)

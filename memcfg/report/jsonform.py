@@ -73,7 +73,7 @@ def notes(found: Sequence[Note]) -> list[dict[str, Any]]:
 
 def plugins(found: Sequence[Installed]) -> dict[str, Any]:
     """What `plugins --json` prints."""
-    return {"plugins": [_plugin(installed) for installed in found]}
+    return {"ok": True, "plugins": [_plugin(installed) for installed in found]}
 
 
 def _plugin(found: Installed) -> dict[str, Any]:

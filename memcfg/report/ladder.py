@@ -8,9 +8,11 @@ from typing import Any, Final
 from memcfg.planner.inverse import Inverse
 from memcfg.planner.search import Ladder, Rung
 from memcfg.report.memory import sized
-from memcfg.report.words import count, gib, wrapped
+from memcfg.report.tables import NARROW
+from memcfg.report.words import count, gib, width, wrapped
 
 INDENT: Final = "     "
+STEP: Final = "step: time of a step against the fastest set of all, fitting or not (estimate)"
 
 
 def show_ladder(ladder: Ladder, inverse: Inverse | None) -> list[Any]:
@@ -36,6 +38,9 @@ def _asked(ladder: Ladder) -> Iterator[str]:
 
 
 def _rungs(ladder: Ladder) -> Iterator[str]:
+    if width() < NARROW:
+        yield from _below(ladder)
+        return
     yield f"{INDENT}{'needs':>10}  {'step':>8}  append"
     for number, rung in enumerate(ladder.rungs, 1):
         prediction = rung.prediction
@@ -46,7 +51,19 @@ def _rungs(ladder: Ladder) -> Iterator[str]:
         for change in rung.set.changes:
             yield f"{' ' * 28}changes the result: {change}"
     yield ""
-    yield "step: time of a step against the fastest set of all, fitting or not (estimate)"
+    yield from wrapped(STEP, indent="  ", first="")
+
+
+def _below(ladder: Ladder) -> Iterator[str]:
+    """The rungs where there is no room for columns."""
+    for number, rung in enumerate(ladder.rungs, 1):
+        needs, ratio = gib(rung.prediction.needed_bytes), rung.prediction.step_ms / ladder.fastest_ms
+        yield f"{number}. needs {needs}, step {ratio:.2f}x"
+        yield from wrapped(" ".join(rung.set.overrides) or "nothing to append", indent="   ")
+        for change in rung.set.changes:
+            yield from wrapped(f"changes the result: {change}", indent="   ")
+    yield ""
+    yield from wrapped(STEP, indent="  ", first="")
 
 
 def _nothing(ladder: Ladder) -> Iterator[str]:
@@ -65,7 +82,8 @@ def _named(rung: Rung) -> str:
 
 
 def _offers(ladder: Ladder) -> Iterator[str]:
-    yield "not considered, as it changes what is learned (`plan.allow=[...]` or `plan.allow=all`)"
+    said = "not considered, as it changes what is learned (`plan.allow=[...]` or `plan.allow=all`)"
+    yield from wrapped(said, indent="  ", first="")
     yield from (f"  {offer}" for offer in ladder.offers)
 
 

@@ -9,7 +9,8 @@ from memcfg.errors import OutOfMemory
 from memcfg.planner.budget import Budget, short_of_weights
 from memcfg.planner.machine import Machine
 from memcfg.planner.prediction import Prediction, Timeline
-from memcfg.report.words import GIB, WIDTH, count, gib, wrapped
+from memcfg.report.tables import NARROW
+from memcfg.report.words import GIB, count, gib, width, wrapped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,7 +60,12 @@ def headline(prediction: Prediction) -> list[str]:
     ]
     if not prediction.outside_bytes:
         rows = [rows[0], rows[4]]
-    return [*lines, *(f"  {name:<15}{gib(size):>11}  {what}" for name, size, what in rows if size)]
+    told = (
+        f"  {name:<15}{gib(size):>11}  {what if width() >= NARROW else ''}".rstrip()
+        for name, size, what in rows
+        if size
+    )
+    return [*wrapped(lines[0]), "", *told]
 
 
 def kinds(prediction: Prediction) -> Table:
@@ -69,7 +75,7 @@ def kinds(prediction: Prediction) -> Table:
         share = size / max(1, prediction.allocated_bytes)
         if share < LEAST_SHARE:
             continue
-        table.add_row(kind, gib(size), f"{share:.0%}", _bar(share, kind))
+        table.add_row(*_cells(kind, size, share, kind))
     return table
 
 
@@ -78,7 +84,7 @@ def phases(prediction: Prediction) -> Table:
     table = _table("peak in each phase", "", "share", "")
     for phase, size in prediction.phases.items():
         share = size / max(1, prediction.allocated_bytes)
-        table.add_row(phase, gib(size), f"{share:.0%}", _bar(share, None))
+        table.add_row(*_cells(phase, size, share, None))
     return table
 
 
@@ -87,13 +93,14 @@ def pieces(prediction: Prediction) -> Iterator[str]:
     yield "largest at the peak"
     for piece in prediction.peak[:PIECES]:
         op = piece.op.removeprefix("aten::")
-        yield f"  {gib(piece.bytes):>10}  {piece.kind:<12} {count(piece.count, 'tensor'):<13} {op}, made in {piece.phase}"
+        said = f"{piece.kind:<12} {count(piece.count, 'tensor'):<13} {op}, made in {piece.phase}"
+        yield from wrapped(said, " " * 14, first=f"  {gib(piece.bytes):>10}  ")
 
 
 def verdict(prediction: Prediction, budget: Budget | None) -> list[str]:
     """Whether it fits, as one sentence."""
     if budget is None:
-        return ["no budget was given, and the card's memory is not known: add `budget=24gib`"]
+        return wrapped("no budget was given, and the card's memory is not known: add `budget=24gib`")
     whose = "the budget" if budget.source == "request" else f"{prediction.machine}'s memory"
     said = f"{whose} of {sized(budget.bytes)}"
     needed, verdict = prediction.needed_bytes, prediction.verdict(budget.bytes)
@@ -133,18 +140,17 @@ def show_machine(machine: Machine) -> list[str]:
 
 def sized(size: int) -> str:
     """Bytes in both units that people write, where they differ."""
-    whole = size / GIB
-    if size % (GIB // 1024):
-        return f"{size / 1e9:.4g} GB ({whole:.2f} GiB)"
-    return f"{whole:.2f} GiB"
+    if size >= GIB // 100 and size % (GIB // 1024):
+        return f"{size / 1e9:.4g} GB ({size / GIB:.2f} GiB)"
+    return gib(size)
 
 
 def timeline(line: Timeline, color: bool) -> list[Text | str]:
     """Live bytes through the step, kinds stacked, one column for each stretch of time."""
     from rich.text import Text
 
-    width = WIDTH - 12
-    columns = _columns(line, width)
+    room = width() - 12
+    columns = _columns(line, room)
     top = max(sum(column.values()) for column in columns)
     lines: list[Text | str] = ["live memory through one step"]
     for row in range(ROWS, 0, -1):
@@ -156,12 +162,21 @@ def timeline(line: Timeline, color: bool) -> list[Text | str]:
                 " " if kind is None else "█" if color else LETTERS[kind], COLORS.get(kind or "", "") if color else ""
             )
         lines.append(text)
-    lines.append(Text(" " * 11 + _phase_line(line, width)))
-    legend = Text()
-    for kind in (k for k, sizes in line.kinds.items() if max(sizes) > LEAST_SHARE * top):
-        legend.append("█ " if color else f"{LETTERS[kind]} ", COLORS[kind] if color else "")
-        legend.append(f"{kind}  ")
-    return [*lines, legend]
+    lines.append(Text(" " * 11 + _phase_line(line, room)))
+    return [*lines, *_legend([k for k, sizes in line.kinds.items() if max(sizes) > LEAST_SHARE * top], color)]
+
+
+def _legend(kinds: Sequence[str], color: bool) -> list[Text | str]:
+    """What stands for each kind, on as many lines as it takes."""
+    from rich.text import Text
+
+    lines = [Text()]
+    for kind in kinds:
+        if len(lines[-1]) + len(kind) + 4 > width():
+            lines.append(Text())
+        lines[-1].append("█ " if color else f"{LETTERS[kind]} ", COLORS[kind] if color else "")
+        lines[-1].append(f"{kind}  ")
+    return list(lines)
 
 
 def _columns(line: Timeline, width: int) -> list[dict[str, int]]:
@@ -201,10 +216,16 @@ def _table(title: str, *more: str) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(title, min_width=24)
-    for i, name in enumerate(more):
+    table.add_column(title, min_width=24 if width() >= NARROW else None)
+    for i, name in enumerate(more[: None if width() >= NARROW else 2]):
         table.add_column(name, justify="right" if i < 2 else "left")
     return table
+
+
+def _cells(name: str, size: int, share: float, kind: str | None) -> tuple[Any, ...]:
+    """The bar is left out where there is no room."""
+    told = (name, gib(size), f"{share:.0%}")
+    return (*told, _bar(share, kind)) if width() >= NARROW else told
 
 
 def _bar(share: float, kind: str | None) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from memcfg.plan import Plan
 from memcfg.report.errors import note_lines
+from memcfg.report.tables import Column, table
 from memcfg.report.words import count, listed, of, wrapped
 from memcfg.solver.decision import Decision
 from memcfg.solver.expr import UNSET, same
@@ -30,7 +31,7 @@ def show_plan(plan: Plan, everything: bool = False) -> list[str | Table]:
         keys.sort(key=lambda key: ORDER.index(plan.decisions[key].kind))
     parts: list[str | Table] = [_heading(plan), ""]
     if keys:
-        parts.append(_table(plan, keys, rules=everything))
+        parts += _table(plan, keys, rules=everything)
     parts += _tail(plan, len(plan) - len(keys))
     return parts
 
@@ -72,20 +73,19 @@ def _heading(plan: Plan) -> str:
     return f"plan for {plan.device}" + (f", assuming {assumed}" if assumed else "")
 
 
-def _table(plan: Plan, keys: list[str], rules: bool) -> Table:
-    from rich.table import Table
+def _table(plan: Plan, keys: list[str], rules: bool) -> list[str | Table]:
+    return table(
+        (Column("option", most=30), Column("value", most=16), Column("why", ratio=1)), _rows(plan, keys, rules)
+    )
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
-    table.add_column("option", max_width=30, overflow="fold")
-    table.add_column("value", max_width=16, overflow="fold")
-    table.add_column("why", ratio=1, overflow="fold")
+
+def _rows(plan: Plan, keys: list[str], rules: bool) -> Iterator[tuple[str, str, str]]:
     for key in keys:
         decision = plan.decisions[key]
         reason = why(decision, key in plan.assumed)
         if decision.rule and (rules or decision.kind != "default"):
             reason += f" [{decision.rule}]"
-        table.add_row(key, shown(key, decision), reason)
-    return table
+        yield key, shown(key, decision), reason
 
 
 def _tail(plan: Plan, hidden: int) -> Iterator[str]:

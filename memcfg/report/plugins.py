@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from memcfg.report.tables import Column, table
 from memcfg.report.words import count, wrapped
 
 if TYPE_CHECKING:
@@ -16,17 +17,9 @@ if TYPE_CHECKING:
 
 def show_plugins(plugins: Sequence[Installed]) -> list[str | Table]:
     """A table of what is installed, then what is wrong with what is broken."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
-    for name in ("plugin", "from", "status"):
-        table.add_column(name, overflow="fold")
-    table.add_column("contributes", ratio=1, overflow="fold")
-    for plugin in plugins:
-        table.add_row(
-            plugin.name, f"{plugin.distribution} {plugin.version}".strip(), plugin.status, contributes(plugin)
-        )
-    return [table, *_faults(plugins)]
+    columns = (Column("plugin"), Column("from"), Column("status"), Column("contributes", ratio=1))
+    rows = ((p.name, f"{p.distribution} {p.version}".strip(), p.status, contributes(p)) for p in plugins)
+    return [*table(columns, rows), *_faults(plugins)]
 
 
 def show_calls(calls: Sequence[Call]) -> list[str | Table]:

@@ -9,6 +9,7 @@ from memcfg.provenance import Change, Step
 from memcfg.report import jsonform
 from memcfg.report.errors import conflict_lines
 from memcfg.report.plan import shown, why
+from memcfg.report.tables import Column, table
 from memcfg.report.words import count, listed, wrapped
 from memcfg.solver.expr import ALWAYS, Option
 from memcfg.solver.rules import Rule, condition
@@ -74,7 +75,7 @@ def show_possible(override: str, changes: Sequence[Change]) -> list[str | Table]
     """That the value can be, and what would come with it."""
     more = [change for change in changes if change.after.kind != "you"]
     tail: list[str | Table] = ["", "it would change as well", "", *show_changes(more)] if more else []
-    return [f"`{override}` is possible: append it to the command", *tail]
+    return [*wrapped(f"`{override}` is possible: append it to the command", indent="  ", first=""), *tail]
 
 
 def show_impossible(override: str, error: ConflictError) -> list[str]:
@@ -98,17 +99,12 @@ def show_difference(changes: Sequence[Change], names: tuple[str, str]) -> list[s
 
 def show_changes(changes: Sequence[Change], sides: tuple[str, str] = ("now", "then")) -> list[str | Table]:
     """A line for each option: both values, and the reason for the second (for the first, where the second has none)."""
-    from rich.table import Table
+    columns = (Column("option", most=26), Column(sides[0], most=12), Column(sides[1], most=12), Column("why", ratio=1))
+    return table(columns, (_change(change, sides) for change in changes))
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
-    table.add_column("option", max_width=26, overflow="fold")
-    table.add_column(sides[0], max_width=12, overflow="fold")
-    table.add_column(sides[1], max_width=12, overflow="fold")
-    table.add_column("why", ratio=1, overflow="fold")
-    for change in changes:
-        before, after = shown(change.key, change.before), shown(change.key, change.after)
-        table.add_row(change.key, before, after, _why(change, sides))
-    return [table]
+
+def _change(change: Change, sides: tuple[str, str]) -> tuple[str, str, str, str]:
+    return change.key, shown(change.key, change.before), shown(change.key, change.after), _why(change, sides)
 
 
 def _why(change: Change, sides: tuple[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from memcfg.report.words import count, duration, gib
+from memcfg.report.words import count, duration, gib, wrapped
 
 
 def header(device: str, run_dir: str) -> str:
@@ -24,7 +24,8 @@ def summary(report: Mapping[str, Any]) -> str:
     width = max((len(name) for name, _ in rows), default=0)
     steps = f" {count(report['steps'], 'step')}" if report.get("steps") is not None else ""
     lines = [f"trained{steps} in {duration(report['seconds'])}" if "seconds" in report else f"trained{steps}", ""]
-    return "\n".join([*lines, *(f"  {name:<{width}}  {text}" for name, text in rows)])
+    told = (line for name, text in rows for line in wrapped(text, " " * (width + 4), first=f"  {name:<{width}}  "))
+    return "\n".join([*lines, *told])
 
 
 def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

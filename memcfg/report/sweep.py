@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from memcfg.report.tables import Column, table
 from memcfg.report.words import count, gib, listed, wrapped
 
 if TYPE_CHECKING:
@@ -74,20 +75,16 @@ def _grouped(excluded: Sequence[LeftOut]) -> dict[tuple[str, ...], list[LeftOut]
 
 def show_sweep(jobs: Sequence[Told]) -> list[str | Table]:
     """A line for each job: its results, or the reason why there are none."""
-    from rich.table import Table
-
     shared = common([job.overrides for job in jobs])
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
-    table.add_column("job", justify="right")
-    table.add_column("overrides", ratio=2, overflow="fold")
-    table.add_column("outcome")
-    table.add_column("loss, memory, speed, or why not", ratio=3, overflow="fold")
-    for job in jobs:
-        table.add_row(
-            str(job.number), " ".join(own(job.overrides, shared)), job.status, job.reason or _said(job.results)
-        )
+    columns = (
+        Column("job", right=True), Column("overrides", ratio=2), Column("outcome"), Column("loss, memory, speed, or why not", ratio=3),
+    )  # fmt: skip
+    rows = (
+        (str(job.number), " ".join(own(job.overrides, shared)), job.status, job.reason or _said(job.results))
+        for job in jobs
+    )
     everywhere = wrapped(f"with {' '.join(shared)}", indent="     ", first="") if shared else []
-    return [_total(jobs), *everywhere, "", table]
+    return [_total(jobs), *everywhere, "", *table(columns, rows)]
 
 
 def _said(results: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -10,13 +11,21 @@ from typing import Any, Final
 from memcfg.solver.expr import UNSET, show
 
 WIDTH: Final = 80
-"""Columns of everything that is printed."""
+"""Columns of what is printed, at the most."""
+
+NARROWEST: Final = 30
+"""Columns that are written to even where there are fewer."""
 
 GIB: Final = 2**30
 
 _IN_TICKS = re.compile("`[^`]*`")
 _STUCK: Final = "\x00"
 """Stands for a blank at which no line may end; text has none of its own."""
+
+
+def width() -> int:
+    """Columns to write in: those of the terminal, or that `COLUMNS` states, up to `WIDTH`."""
+    return max(NARROWEST, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
 def value(thing: Any) -> str:
@@ -44,11 +53,11 @@ def listed(words: Iterable[str], joint: str = "or") -> str:
 
 
 def wrapped(text: str, indent: str = "", first: str | None = None) -> list[str]:
-    """Lines of at most `WIDTH` columns, unless a word, or what stands in backticks to be pasted, is longer."""
+    """Lines of at most `width()` columns, unless a word, or what stands in backticks to be pasted, is longer."""
     lines: list[str] = []
     for paragraph in _IN_TICKS.sub(lambda match: match[0].replace(" ", _STUCK), text).splitlines() or [""]:
         lines += textwrap.wrap(
-            paragraph, WIDTH, initial_indent=indent if lines or first is None else first, subsequent_indent=indent,
+            paragraph, width(), initial_indent=indent if lines or first is None else first, subsequent_indent=indent,
             break_long_words=False, break_on_hyphens=False,
         ) or [""]  # fmt: skip
     return [line.replace(_STUCK, " ") for line in lines]
@@ -60,8 +69,10 @@ def count(number: int, noun: str) -> str:
 
 
 def gib(size: float) -> str:
-    """Bytes as GiB, or MiB where there is less than one."""
-    return f"{size / GIB:.2f} GiB" if size >= GIB else f"{size / 2**20:.0f} MiB"
+    """Bytes as GiB, or in a smaller unit where there is less than one."""
+    if size >= GIB:
+        return f"{size / GIB:.2f} GiB"
+    return f"{size / 2**20:.0f} MiB" if size >= 2**20 or not size else f"{size / 2**10:.3g} KiB"
 
 
 def duration(seconds: float) -> str:

@@ -66,6 +66,16 @@ def test_the_command_is_told_as_it_was_typed():
 
 def test_only_the_first_process_of_a_distributed_run_writes(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with journal(PLAN, tmp_path, Terminal(quiet=True)):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_refused_to_go_on_leaves_what_was_said_before(told, tmp_path):
+    told(lambda: None)
+    page = (tmp_path / "report.html").read_bytes()
+    caught, said, _ = told(fail)
+    assert caught is not None
+    assert said["status"] == "completed"
+    assert (tmp_path / "report.html").read_bytes() == page

@@ -58,8 +58,8 @@ def test_results_go_to_stdout_and_errors_to_stderr(program, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize(("to", "said"), [("> /dev/full", "No space left on device"), (">&-", "it is closed")])
-@pytest.mark.parametrize("words", ["resolve", "resolve --json", "--help"])
+@pytest.mark.parametrize(("to", "said"), [("> /dev/full", "no space left on device"), (">&-", "it is closed")])
+@pytest.mark.parametrize("words", ["resolve", "resolve --json", "--help", "--cfg job"])
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path, words, to, said):
     line = f'"{sys.executable}" -m memcfg {words} {to}'
     done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)

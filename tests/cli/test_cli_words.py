@@ -61,9 +61,9 @@ def test_an_odd_flag_is_refused(words, said):
 def test_a_flag_that_a_command_does_not_read_is_refused(memcfg):
     code, out, err = memcfg("plugins", "--all", "--cfg", "job")
     assert (code, out) == (2, "")
-    code, out, err = memcfg("--json", "packing=bfd")
+    code, out, err = memcfg("--yaml", "packing=bfd")
     assert (code, out) == (2, "")
-    assert err == "error: `--json`: `train` does not read this flag\n"
+    assert err == "error: `--yaml`: `train` does not read this flag\n"
 
 
 def test_a_misspelt_command_names_the_nearest(memcfg):

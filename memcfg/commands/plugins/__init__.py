@@ -13,7 +13,6 @@ import importlib
 from typing import Final
 
 from memcfg.commands.arguments import Arguments
-from memcfg.commands.sources import answering
 from memcfg.compose.spelling import nearest
 from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
@@ -25,10 +24,6 @@ PARTS: Final = {"list": "listing", "show": "show", "test": "examine", "trace": "
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Hand over to the part that answers; without a second word that is the listing."""
-    return answering(_part, arguments, terminal)
-
-
-def _part(arguments: Arguments, terminal: Terminal) -> int:
     name = arguments.rest.pop(0) if arguments.rest else "list"
     if name not in PARTS:
         fix = f"`plugins` is followed by {listed(PARTS)}, or by nothing"

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg import MemcfgError
 from memcfg.commands.arguments import Arguments, read
-from memcfg.report.console import Terminal
+from memcfg.report.console import results_alone
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.registry import Registry
+    from memcfg.report.console import Terminal
     from memcfg_packing.lengths.profile import Profile
 
 MEMORY = "--memory"
@@ -24,17 +25,10 @@ def main(words: Sequence[str]) -> int:
     which predicts the peak memory of each candidate."""
     arguments = read([word for word in words if word != MEMORY])
     arguments.command, overrides = "lengths", [w for w in (arguments.command, *arguments.rest) if w is not None]
-    terminal = Terminal(quiet=arguments.has("quiet"), color=not arguments.has("no_color"))
+    terminal = arguments.terminal()
     arguments.refuse_flags("json", "html", "png")
-    try:
+    with results_alone():
         return _lengths(overrides, arguments, terminal, memory=MEMORY in words)
-    except MemcfgError as error:
-        if not arguments.has("json"):
-            raise
-        from memcfg.report import jsonform
-
-        terminal.show(jsonform.text(jsonform.failure(error)))
-        return error.exit_code
 
 
 def _lengths(overrides: Sequence[str], arguments: Arguments, terminal: Terminal, *, memory: bool) -> int:

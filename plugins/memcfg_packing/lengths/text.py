@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from memcfg.report.words import count, gib, wrapped
+from memcfg.report.tables import NARROW
+from memcfg.report.words import count, gib, width, wrapped
 from memcfg_packing.lengths.profile import Candidate, Profile
 
 BAR = 36
@@ -19,6 +20,9 @@ def show(profile: Profile) -> list[Any]:
 def headline(profile: Profile) -> Iterator[str]:
     yield f"{count(profile.documents, 'document')}, {count(profile.tokens, 'token')}"
     yield ""
+    if width() < NARROW:
+        yield from _quantiles_below(profile)
+        return
     yield f"  {'tokens in a document':<26}" + "".join(
         f"{t:>8}" for t in ("mean", "median", "90 %", "95 %", "99 %", "all")
     )
@@ -26,6 +30,16 @@ def headline(profile: Profile) -> Iterator[str]:
     if profile.bare_quantiles is not None and profile.added is not None:
         yield _quantiles("text alone (a sample)", profile.mean - profile.added, profile.bare_quantiles)
         yield f"  template and special tokens add {profile.added:.1f} tokens to a document"
+
+
+def _quantiles_below(profile: Profile) -> Iterator[str]:
+    """The same where there is no room for columns."""
+    yield from wrapped(f"tokens in a document: {profile.mean:,.0f} in the mean", indent="  ", first="")
+    for share, length in profile.quantiles.items():
+        yield f"  {share:.0%} have at most {length:,}"
+    if profile.added is not None:
+        said = f"template and special tokens add {profile.added:.1f} tokens to a document"
+        yield from wrapped(said, indent="  ", first="")
 
 
 def _quantiles(name: str, mean: float, quantiles: dict[float, int]) -> str:
@@ -38,7 +52,7 @@ def distribution(profile: Profile) -> Iterator[str]:
     yield "documents by length"
     for first, last, documents, _ in profile.bins:
         span = f"{first:,}" if first == last else f"{first:,} to {last:,}"
-        bar = "█" * round(BAR * documents / most) or ("▏" if documents else "")
+        bar = "█" * round(min(BAR, width() - 30) * documents / most) or ("▏" if documents else "")
         yield f"{span:>18}  {bar} {documents / profile.documents:.1%}".rstrip()
 
 
@@ -46,7 +60,10 @@ def table(profile: Profile) -> Iterator[str]:
     """One line for each candidate."""
     memory = any(c.memory is not None for c in profile.candidates)
     titles = ["max_length", "tokens lost", "docs cut", "padding", "bfd rows", "fill", "split rows", "fill"]
-    yield "what a `truncation.max_length` would cost"
+    yield from wrapped("what a `truncation.max_length` would cost", indent="  ", first="")
+    if width() < sum(WIDTHS):
+        yield from _candidates_below(profile)
+        return
     yield "  " + "".join(f"{t:>{w}}" for t, w in zip(titles, WIDTHS, strict=True)) + ("   peak" if memory else "")
     for found in profile.candidates:
         mark = "*" if found.length == profile.recommended else " "
@@ -55,6 +72,16 @@ def table(profile: Profile) -> Iterator[str]:
             + "".join(f"{cell:>{w}}" for cell, w in zip(cells(found), WIDTHS, strict=True))
             + (f"  {gib(found.memory)}" if found.memory is not None else "")
         )
+
+
+def _candidates_below(profile: Profile) -> Iterator[str]:
+    """The candidates where there is no room for columns."""
+    titles = ("tokens lost", "documents cut", "padding", "bfd rows", "filled", "bfd_split rows", "filled")
+    for found in profile.candidates:
+        length, *rest = cells(found)
+        yield f"{'*' if found.length == profile.recommended else ' '} {length}"
+        told = ", ".join(f"{title} {cell}" for title, cell in zip(titles, rest, strict=True))
+        yield from wrapped(told + (f", peak {gib(found.memory)}" if found.memory is not None else ""), indent="    ")
 
 
 WIDTHS = (10, 12, 9, 9, 11, 8, 11, 8)

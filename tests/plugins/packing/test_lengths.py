@@ -15,6 +15,8 @@ from memcfg_packing.lengths.pictures import page_of, png
 from memcfg_packing.lengths.profile import Profile, profile
 from memcfg_packing.lengths.text import show
 
+from memcfg import cli
+
 pytestmark = pytest.mark.torch
 
 
@@ -108,5 +110,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert said["quantiles"]["1"] > 77
     assert said["added"] == pytest.approx(1.0), "an end follows each text"
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
-    assert command.main(["data=jsonl", "data.path=nowhere.jsonl", "--json"]) == 1
+    assert cli.main(["lengths", "data=jsonl", "data.path=nowhere.jsonl", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
