@@ -23,5 +23,5 @@ COMMANDS: Final = {
     "plan": "which technique sets fit a memory budget, fastest first",
     "calibrate": "measure this host's GPU for the predictions",
     "lint": "faults in the rules of installed plugins: dead values, clashes, defaults in the way",
-    "plugins": "list what is installed and what each plugin contributes",
+    "plugins": "what is installed and what it contributes; `plugins show`, `test`, `trace` and `new`",
 }

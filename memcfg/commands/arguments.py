@@ -29,7 +29,7 @@ SWITCHES: Final = {
 VALUED: Final = {
     "--cfg": "cfg", "-c": "cfg", "--package": "package", "-p": "package", "--info": "info", "-i": "info",
     "--config-dir": "config_dir", "-cd": "config_dir", "--html": "html", "--png": "png",
-    "--exercised": "exercised", "--out": "out",
+    "--exercised": "exercised", "--out": "out", "--kind": "kind", "--license": "license", "--into": "into",
 }  # fmt: skip
 REFUSED: Final = {
     "--config-name": "the primary config is generated from what is installed",

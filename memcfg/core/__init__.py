@@ -61,7 +61,9 @@ plugins = (
         default=[],
         doc="of the plugins of third parties only these, by name or distribution; memcfg's own are always there",
     ),
-    Setting("plugins.off", (list, str), default=[], doc="plugins of third parties that this run does without"),
+    Setting(
+        "plugins.off", (list, str), default=[], free=True, doc="plugins of third parties that this run does without"
+    ),
 )
 
 on_oom = Enum(

@@ -147,3 +147,36 @@ def test_the_hook_calls_of_a_short_run(memcfg, tmp_path):
     assert calls.index(("memcfg_prepare_dataset", "sft")) < calls.index(("memcfg_prepare_dataset", "truncation"))
     assert ("memcfg_evidence", "padding") in calls
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "error: one name is needed\n  write\n  `memcfg plugins new NAME [--kind KIND]"),
+        (("acme", "--kind", "los"), "error: `--kind`: `los` is not one of `loss` and `data`\n  did you mean `loss`?\n"),
+        (("acme", "--license=gpl"), "error: `--license`: `gpl` is not one of `apache-2.0`, `mit` and `none`\n"),
+        (("acme", "--into", "nowhere"), "error: `nowhere`: no such folder\n"),
+        (("padding",), "error: `padding`: a plugin of this name is installed already (memcfg 0.1.0)\n"),
+    ],
+)
+def test_a_package_that_cannot_be_written(memcfg, tmp_path, words, text):
+    code, out, err = memcfg("plugins", "new", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(text)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_is_written_and_what_is_next_is_said(memcfg, tmp_path):
+    code, out, _ = memcfg("plugins", "new", "acme")
+    assert code == 0
+    assert out.startswith("wrote memcfg-acme: 11 files\n  .gitignore\n  LICENSE\n")
+    assert out.endswith(
+        "next\n  pip install -e memcfg-acme\n  python -m memcfg resolve loss=acme\n  python -m pytest memcfg-acme\n"
+        "  python -m memcfg plugins test acme\n"
+    )
+    code, out, err = memcfg("plugins", "new", "acme")
+    assert (code, err) == (
+        1,
+        "error: `memcfg-acme`: there is something of this name already\n  `--into` another folder\n",
+    )
+    assert json.loads(memcfg("plugins", "new", "acme2", "--json")[1])["folder"] == "memcfg-acme2"

@@ -18,7 +18,7 @@ from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
 from memcfg.report.words import listed
 
-PARTS: Final = {"list": "listing", "show": "show", "test": "examine", "trace": "trace"}
+PARTS: Final = {"list": "listing", "show": "show", "test": "examine", "trace": "trace", "new": "new"}
 """The second word of the command, and the module that answers it."""
 
 

@@ -1,0 +1,1 @@
+"""Config groups of the curriculum plugin, found by Hydra as `pkg://memcfg_curriculum.conf`."""
