@@ -39,6 +39,9 @@ EMPTY = "an empty prompt"
 ANSWERS = ("completion", "chosen", "rejected")
 """Columns beside a prompt that are no part of it; reward functions may read them."""
 
+LOGPROBS = "sampler_logprobs"
+"""Number of a completed row that is a list for each completion: the sampler's log-probability of each token."""
+
 FEATURES: dict[str, Any] = {
     "input_ids": datasets.List(datasets.Value("int32")),
     "about": datasets.Value("string"),
@@ -134,6 +137,9 @@ def collate(batch: Sequence[Mapping[str, Any]]) -> Documents:
     documents.rows = [[index] for index in range(len(documents.input_ids))]
     names = [name for name in (batch[0] if batch else ()) if name not in ("input_ids", "labels", "seq_lengths")]
     for name in names:
+        if name == LOGPROBS:
+            documents.fields[name] = [torch.tensor(v, dtype=torch.float32) for row in batch for v in row[name]]
+            continue
         documents.fields[name] = torch.tensor([v for row in batch for v in row[name]], dtype=torch.float64)
     return documents
 

@@ -104,7 +104,8 @@ class Learned:
 class Sampling(Protocol):
     """An objective that learns from completions which the model samples. `completions`: how many of each prompt;
     `held_out_completions`: the same in evaluation; `per_row`: how many of them make a row of a micro-batch; `updates`: how
-    often a round is trained on; `shuffle`: whether prompts come in random order; `limit`: the longest completion."""
+    often a round is trained on; `shuffle`: whether prompts come in random order; `limit`: the longest completion; `nothing`: why a round may have nothing
+    to learn from, as a clause."""
 
     completions: int
     held_out_completions: int
@@ -112,6 +113,7 @@ class Sampling(Protocol):
     updates: int
     shuffle: bool
     limit: int
+    nothing: str
 
     def judged_by(self, tokenizer: Any, found: Sequence[Any]) -> None:
         """Given once at build: the tokenizer, and what `memcfg_rewards` gave."""

@@ -5,6 +5,7 @@ the same way in padded rows, in shared rows and in one flat row. All results are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -45,6 +46,16 @@ def places(batch: Batch) -> torch.Tensor:
     before = counted.new_full((len(batch.lengths) + 1,), found.numel())
     before = before.scatter_reduce(0, own, counted - found, "amin")
     return ((counted - before[own]) * found).view(batch.labels.shape)
+
+
+def placed(batch: Batch, values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One number for each target of each document (a 1-D tensor each, in the order of `Documents`), at its position: [B, L];
+    zero elsewhere, and everywhere in a document whose labels are masked."""
+    number, own = places(batch).flatten(), owners(batch)
+    starts = torch.tensor([0, *(len(value) for value in values)]).cumsum(0).to(number.device)
+    flat = torch.cat([*values, torch.zeros(1)]).to(number.device)
+    where = torch.where(number > 0, starts[own] + number - 1, len(flat) - 1)
+    return flat[where].view(batch.labels.shape)
 
 
 def last_positions(batch: Batch) -> torch.Tensor:

@@ -59,6 +59,11 @@ class Report:
     peak_bytes: int
     ledger: dict[str, Any]
     canaries: dict[str, str] = field(default_factory=dict)
+    reward_first: float | None = None
+    """Of a trainer that samples: the mean reward of the first tenth of the logged steps, and of the last."""
+    reward_last: float | None = None
+    completions: list[dict[str, Any]] = field(default_factory=list)
+    """Some that were sampled last."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -130,6 +135,8 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> En
     run.layout = largest.layout  # the trainer's rows go through the one that looks; held-out rows need not
     course.trainer = trainer
     trainer.before_saving, trainer.tell = course.before_saving, course.reporter.note
+    if trainer.rollouts is not None:
+        trainer.rollouts.say = course.reporter.note
     try:
         with course.stop.heeding():
             _run(trainer, largest, course.start.point)
@@ -154,11 +161,22 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> En
 def _run(trainer: EngineTrainer, largest: memory.Largest, point: Checkpoint | None) -> None:
     """Train, from a checkpoint if there is one. Raises `OutOfMemory` in place of torch's own error."""
     try:
-        trainer.train() if point is None else trainer.go_on_from(point)
+        with _sampling_ends(trainer.run):
+            trainer.train() if point is None else trainer.go_on_from(point)
     except torch.OutOfMemoryError as error:
         used = memory.measured(trainer.run.device)
         text = f"out of memory in step {trainer.state.global_step + 1}: {str(error).splitlines()[0].rstrip('. ')}"
         raise OutOfMemory(text, used["peak_bytes"], used.get("reserved_bytes", 0), largest.lengths) from error
+
+
+@contextmanager
+def _sampling_ends(run: Run) -> Iterator[None]:
+    """What samples is closed, however training ends."""
+    try:
+        yield
+    finally:
+        if run.generation is not None:
+            run.generation.close()
 
 
 def _account(run: Run, trainer: EngineTrainer, folder: Path, predicted: Mapping[str, Any] | None = None) -> None:
@@ -177,5 +195,6 @@ def _report(run: Run, course: Course, trainer: EngineTrainer, folder: Path, seco
         loss_first=metrics.first("loss"), loss_last=metrics.last("loss"),
         eval_loss_first=metrics.first("eval_loss"), eval_loss_last=metrics.last("eval_loss"),
         tokens_per_second=trainer.meter.rate(), peak_bytes=memory.measured(run.device)["peak_bytes"],
-        ledger=run.ledger.to_dict(), canaries=course.canaries,
+        ledger=run.ledger.to_dict(), canaries=course.canaries, completions=trainer.completions.latest,
+        reward_first=metrics.tenth("reward", first=True), reward_last=metrics.tenth("reward", first=False),
     )  # fmt: skip

@@ -108,6 +108,13 @@ class MetricsFile:
     def last(self, key: str) -> Any:
         return next((line[key] for line in reversed(self.lines) if key in line), None)
 
+    def tenth(self, key: str, *, first: bool) -> float | None:
+        """The mean over the first or the last tenth of the lines that have the key, at least one; None where none has."""
+        values = [line[key] for line in self.lines if line.get(key) is not None]
+        size = max(1, len(values) // 10)
+        some = values[:size] if first else values[-size:]
+        return sum(some) / len(some) if some else None
+
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The lines of a file of metrics; none where there is no file. A line that was not written to its end is left out."""

@@ -19,6 +19,7 @@ from memcfg.engine.dropout import rates
 from memcfg.engine.evidence import Effective
 from memcfg.engine.means import Means
 from memcfg.judging import Rewards, chosen
+from memcfg.prompts import LOGPROBS
 from memcfg.rollouts import Learned, Round, Sample
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class SampledPolicy(ABC):
     """The common part of an objective that fulfils `memcfg.rollouts.Sampling`."""
 
     per_row = 1
+    nothing = "each of them hit `generation.max_new_tokens` and is left out"
 
     def __init__(self, sampled: Sampled) -> None:
         self.sampled = sampled
@@ -124,6 +126,8 @@ class SampledPolicy(ABC):
         """Keep the reference's log-probabilities, and the sampling policy's own where the policy will have moved."""
         if self._reference is not None:
             batch.fields[REFERENCE] = self._reference.scores(model, batch, self.score)
+        if LOGPROBS in batch.fields:
+            batch.fields[SAMPLED] = documents.placed(batch, batch.fields[LOGPROBS])
         if several or self.keeps_old:
             batch.fields[OLD] = self.score(model, batch)
 

@@ -26,6 +26,7 @@ import torch
 
 from memcfg import rows as prepared
 from memcfg.batch import Source
+from memcfg.engine import documents
 from memcfg.engine.figures import Figures
 from memcfg.engine.forward import causal_model
 from memcfg.engine.loader import MicroBatches, mine, parts
@@ -68,6 +69,8 @@ class RolloutLoader:
         self.epoch, self.position = 0, 0
         self.figures, self.held_out_figures = Figures(), Figures()
         self.records: Sequence[Mapping[str, Any]] = ()
+        self.say: Callable[[str], None] = lambda text: None
+        self._said = False
         self._made: list[Batch] | None = None
         self._fresh: list[Learned] = []
         fits(batches.rows, run.model, objective.limit)
@@ -155,7 +158,11 @@ class RolloutLoader:
         found = [self._made_of(each, several=self.sizes.steps > 1) for each in rounds]
         self._fresh = [replace(learned, figures={**learned.figures, **spent}) for _, learned in found]
         self.records = [record for learned in self._fresh for record in learned.records]
-        return [batch for batches, _ in found for batch in batches]
+        made = [batch for batches, _ in found for batch in batches]
+        if not self._said and not any(bool(documents.learned(batch).any()) for batch in made):
+            self._said = True
+            self.say(f"nothing can be learned from the completions of step {self.round + 1}: {self.objective.nothing}")
+        return made
 
     def _made_of(self, sampled: Round, *, counted: bool = True, several: bool) -> tuple[list[Batch], Learned]:
         """A round's micro-batches on the CPU, with what is kept of the model as it is now."""

@@ -28,6 +28,7 @@ from memcfg.engine.rollouts import Place, RolloutLoader
 from memcfg.engine.saving import PARTIAL, whole
 from memcfg.engine.shapes import Shapes
 from memcfg.engine.shrink import Shrinking
+from memcfg.engine.shown import CompletionsFile
 from memcfg.engine.update import StepResult, counted, gradients, mean_loss
 from memcfg.errors import Problem, RunError
 from memcfg.plan import Plan
@@ -108,6 +109,7 @@ class EngineTrainer(Trainer):
         if run.plan.get("run.on_oom") == "shrink":
             self.shrinking = Shrinking(batches.halves, self.args.device, lambda text: self.tell(text))
             run.kept["shrinking"] = self.shrinking
+        self.completions = CompletionsFile(folder / "completions.jsonl" if self.group.main else None)
         self.data: dict[str, Any] | None = None
         """What the training rows are, for checkpoints; known once training begins."""
         run.kept = {"loader": self.loader, "ledger": run.ledger, "shapes": self.shapes, **_with_state(run), **run.kept}
@@ -208,6 +210,7 @@ class EngineTrainer(Trainer):
             logs.update(self.run.objective.metrics())
             if self.rollouts is not None:
                 logs.update(self.rollouts.figures.read())
+                self.completions.note(self.state.global_step, self.rollouts.records)
         super().log(logs, start_time)
 
     # ------------------------------------------------------------------------------------------------ evaluation

@@ -61,6 +61,7 @@ class TrainingTalk:
 
 def _said(values: Mapping[str, Any]) -> str:
     parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
+    parts += [f"reward {values['reward']:.3f}"] if "reward" in values else []
     parts += [f"held-out {values['eval_loss']:.3f}"] if "eval_loss" in values else []
     parts += [f"{values['tokens_per_second']:,.0f} tokens/s"] if values.get("tokens_per_second") else []
     return "  ".join(parts)

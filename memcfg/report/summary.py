@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from memcfg.report.words import count, duration, gib, wrapped
+
+SHOWN: Final = 4
+"""Completions that the summary shows."""
+WIDTH: Final = 30
+"""Characters of a prompt or a completion that it shows."""
 
 
 def header(device: str, run_dir: str) -> str:
@@ -18,20 +23,36 @@ def header(device: str, run_dir: str) -> str:
 def summary(report: Mapping[str, Any]) -> str:
     """The closing summary. Takes the engine's report as plain data; what it lacks is left out.
 
-    Keys: steps, seconds, loss_first, loss_last, eval_loss_first, eval_loss_last, tokens_per_second, peak_bytes, ledger,
-    run_dir, model_dir."""
+    Keys: steps, seconds, loss_first, loss_last, eval_loss_first, eval_loss_last, reward_first, reward_last, completions,
+    tokens_per_second, peak_bytes, ledger, run_dir, model_dir."""
     rows = [(name, text) for name, text in _rows(report) if text]
     width = max((len(name) for name, _ in rows), default=0)
     steps = f" {count(report['steps'], 'step')}" if report.get("steps") is not None else ""
     lines = [f"trained{steps} in {duration(report['seconds'])}" if "seconds" in report else f"trained{steps}", ""]
     told = (line for name, text in rows for line in wrapped(text, " " * (width + 4), first=f"  {name:<{width}}  "))
-    return "\n".join([*lines, *told])
+    return "\n".join([*lines, *told, *_completions(report)])
+
+
+def _completions(report: Mapping[str, Any]) -> list[str]:
+    """A few completions that were sampled last, one to a line, each with its reward."""
+    found = (report.get("completions") or [])[:SHOWN]
+    width = max((len(_short(one["prompt"])) for one in found), default=0)
+    rows = [f"  {one['reward']:6.3f}  {_short(one['prompt']):<{width}}  {_short(one['completion'])}" for one in found]
+    return ["", "  sampled last, with their rewards", *rows] if rows else []
+
+
+def _short(said: Any) -> str:
+    """Text on one line; of a conversation its last message."""
+    text = said[-1].get("content") if isinstance(said, list) and said else said
+    line = " ".join(str(text or "").split())
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
 def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     ledger: Mapping[str, Any] = report.get("ledger") or {}
     yield "loss", change(report.get("loss_first"), report.get("loss_last"))
     yield "held-out loss", change(report.get("eval_loss_first"), report.get("eval_loss_last"))
+    yield "reward", change(report.get("reward_first"), report.get("reward_last"), share=False)
     yield "tokens", _tokens(ledger)
     yield "rows", _dropped_rows(ledger)
     yield "fill", _percent(ledger.get("fill"))
@@ -41,11 +62,11 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "run folder", str(report.get("run_dir") or "")
 
 
-def change(first: float | None, last: float | None) -> str:
-    """A loss before and after."""
+def change(first: float | None, last: float | None, *, share: bool = True) -> str:
+    """A loss before and after; with `share` also which part of its start is left."""
     if first is None or last is None:
         return "" if last is None else f"{last:.3f}"
-    part = f" ({100 * last / first:.0f} % of its start)" if first > 0 else ""
+    part = f" ({100 * last / first:.0f} % of its start)" if share and first > 0 else ""
     return f"{first:.3f} → {last:.3f}{part}"
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import torch
 
-from memcfg import Plan, hookimpl, prompts
+from memcfg import Plan, Problem, RequestError, hookimpl, prompts
 from memcfg.batch import Documents
 from memcfg.engine import policy
 from memcfg.engine.dropout import without_dropout
 from memcfg.engine.evidence import Effective
+from memcfg_grpo.correction import Correction
 from memcfg_grpo.losses import Settings
 from memcfg_grpo.objective import GroupRelative
 
@@ -27,6 +28,7 @@ def memcfg_prepare_dataset(
     plan: Plan, dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger, split: str
 ) -> datasets.Dataset:
     """Prompts alone."""
+    refuse(plan)
     return prompts.prepared(plan, dataset, tokenizer, ledger, split, trainer="grpo")
 
 
@@ -43,7 +45,8 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 
 @hookimpl
 def memcfg_objective(plan: Plan) -> GroupRelative:
-    return GroupRelative(policy.sampled_of(plan, "grpo"), settings(plan))
+    refuse(plan)
+    return GroupRelative(policy.sampled_of(plan, "grpo"), settings(plan), correction(plan))
 
 
 @hookimpl
@@ -58,7 +61,27 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     found = [*found, *policy.evidence(plan, run, "grpo", GroupRelative)]
     if isinstance(run.objective, GroupRelative):
         found.append(Effective("grpo.loss", run.objective.settings.loss, "the objective's"))
+        if plan.get("grpo.correction") is not None:
+            corrected = run.objective.correction is not None
+            found.append(Effective("grpo.correction", corrected, "the objective's"))
     return found
+
+
+def refuse(plan: Plan) -> None:
+    """What cannot be run yet: whatever needs the entropy of each token's whole distribution."""
+    if plan["grpo.entropy_coef"] != 0:
+        text = "no head gives an entropy that can be learned from"
+        raise RequestError(Problem(text, key="grpo.entropy_coef", fix="grpo.entropy_coef=0.0"))
+    if plan["grpo.top_entropy_quantile"] < 1:
+        text = "choosing tokens by their entropy is not written yet"
+        raise RequestError(Problem(text, key="grpo.top_entropy_quantile", fix="grpo.top_entropy_quantile=1.0"))
+
+
+def correction(plan: Plan) -> Correction | None:
+    """What makes up for a sampler that is not the trained model."""
+    if not plan.get("grpo.correction"):
+        return None
+    return Correction(plan["grpo.correction_mode"], plan["grpo.correction_min"], plan["grpo.correction_max"])
 
 
 def settings(plan: Plan) -> Settings:

@@ -67,25 +67,37 @@ def log_ratios(batch: Batch, difference: Tensor, mask: Tensor, *, by_completion:
     return spread(batch, documents.summed(batch, difference * mask) / counts)
 
 
-def token_losses(batch: Batch, logp: Tensor, difference: Tensor, ratio: Tensor, advantage: Tensor, mask: Tensor,
-                 settings: Settings) -> Tensor:  # fmt: skip
-    """The loss of each token before any KL penalty: [B, L]."""
+def token_losses(
+    batch: Batch, logp: Tensor, difference: Tensor, ratio: Tensor, advantage: Tensor, mask: Tensor, settings: Settings,
+    weights: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """The loss of each token before any KL penalty: [B, L]. `weights` are those of a correction for another sampler."""
+    if settings.loss == "vespo":
+        return -vespo_weight(batch, difference, advantage, mask, weights) * advantage * logp
+    each = _token_losses(logp, ratio, advantage, settings)
+    return each if weights is None else each * weights
+
+
+def _token_losses(logp: Tensor, ratio: Tensor, advantage: Tensor, settings: Settings) -> Tensor:
     if settings.loss == "cispo":  # https://arxiv.org/abs/2506.13585
         return -ratio.clamp(max=settings.high).detach() * advantage * logp
     if settings.loss == "sapo":  # https://arxiv.org/abs/2511.20347
         sharp = torch.where(advantage > 0, *(torch.full_like(ratio, value) for value in SAPO))
         return -torch.sigmoid(sharp * (ratio - 1)) * 4 / sharp * advantage
-    if settings.loss == "vespo":
-        return -vespo_weight(batch, difference, advantage, mask) * advantage * logp
     bounded = ratio if settings.delta is None else ratio.clamp(max=settings.delta)
     clipped = ratio.clamp(1 - settings.low, 1 + settings.high)
     return -torch.minimum(bounded * advantage, clipped * advantage)
 
 
 @torch.no_grad()
-def vespo_weight(batch: Batch, difference: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-    """e^b w^a e^(-b w) of each completion's whole ratio w, at each of its tokens; it is 1 where w is 1."""
+def vespo_weight(
+    batch: Batch, difference: Tensor, advantage: Tensor, mask: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """e^b w^a e^(-b w) of each completion's whole ratio w, at each of its tokens; it is 1 where w is 1. A correction by token
+    is part of w."""
     total = documents.summed(batch, difference.clamp(-20, 20) * mask)
+    if weights is not None:
+        total = total + documents.summed(batch, weights.log().clamp(math.log(1e-8), 20.0) * mask)
     log_w = spread(batch, total).clamp(math.log(1e-8), 20.0)
     good, bad = VESPO
     shape = torch.where(advantage >= 0, torch.full_like(log_w, good[0]), torch.full_like(log_w, bad[0]))

@@ -36,6 +36,7 @@ class SampledPairs(SampledPolicy):
     A pair of equal worth tells nothing: its labels are masked, so that it counts nothing."""
 
     per_row = 2
+    nothing = "both completions of every prompt are worth the same"
 
     def __init__(self, sampled: Sampled, settings: Settings) -> None:
         super().__init__(sampled)

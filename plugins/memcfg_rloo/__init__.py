@@ -42,6 +42,14 @@ plugin = Plugin(
             generations, 2, when=here, id="rloo.num_generations.default",
             because="two completions are the least that one can be compared with another", ref=PAPER,
         ),
+        Default(
+            generations, 8, when=here & tiny, id="rloo.num_generations.tiny",
+            because="a small model samples eight completions almost as fast as two",
+        ),
+        Default(
+            beta, 0.0, when=here & tiny, id="rloo.beta.tiny",
+            because="a model that starts from noise has nothing to stay close to",
+        ),
         Forbid(
             here & (generations <= 1), id="rloo.num_generations.group",
             because="the baseline is the mean of a prompt's other completions, and a group of one has no other",

@@ -61,19 +61,19 @@ class Plain:
         for at in range(len(steps)):
             ratio = ratios[at]
             if s.loss == "cispo":
-                value = -min(float(ratio), s.high) * advantage * new[at]
+                value = -min(float(ratio.detach()), s.high) * advantage * new[at]
             elif s.loss == "sapo":
                 tau = 1.0 if advantage > 0 else 1.05
                 value = -4 / tau / (1 + torch.exp(-tau * (ratio - 1))) * advantage
             elif s.loss == "vespo":
-                w = math.exp(float(steps.sum()))
+                w = math.exp(float(steps.detach().sum()))
                 a, b = (2.0, 3.0) if advantage >= 0 else (3.0, 2.0)
                 value = -math.exp(b) * w**a * math.exp(-b * w) * advantage * new[at]
             else:
                 bounded = ratio if s.delta is None or ratio < s.delta else torch.tensor(s.delta).double()
                 inside = torch.clamp(ratio, 1 - s.low, 1 + s.high)
                 value = -min(bounded * advantage, inside * advantage)
-            if s.off_policy is not None and advantage < 0 and float((-steps).mean()) > s.off_policy:
+            if s.off_policy is not None and advantage < 0 and float((-steps.detach()).mean()) > s.off_policy:
                 value = value * 0
             if s.beta:
                 gap = base[at] - new[at]
@@ -209,3 +209,56 @@ REWARDS = [1.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0]
 def test_advantages(scale: str, expected: list[float]) -> None:
     found = advantages(torch.tensor(REWARDS, dtype=torch.float64), 4, scale)
     assert found.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "low", "high", "expected"),
+    [
+        # probabilities of the trained model over the sampler's: 2, 1/2 and 4 (the second completion has the last)
+        ("token_truncate", None, 3.0, [2.0, 0.5, 3.0]),
+        ("token_truncate", 1.0, None, [2.0, 1.0, 4.0]),
+        ("token_mask", None, 3.0, [2.0, 0.5, 0.0]),
+        ("token_mask", 1.0, 3.0, [2.0, 0.0, 0.0]),
+        ("sequence_truncate", None, 3.0, [1.0, 1.0, 3.0]),
+        ("sequence_mask", None, 3.0, [1.0, 1.0, 0.0]),
+        ("sequence_mask", None, None, [1.0, 1.0, 4.0]),
+    ],
+)
+@pytest.mark.parametrize("layout", ["padded", "rows"])
+def test_another_sampler_is_corrected_for(
+    bench: Any, mode: str, low: float | None, high: float | None, expected: list[float], layout: str
+) -> None:
+    from memcfg_grpo.correction import Correction
+
+    from memcfg.engine import documents
+
+    given = [([5, 6], [-1.0, -2.0]), ([7], [-3.0])]
+    rows = [
+        prompts.completed([3] * (2 + at), [Sample(ids, True)], masked=[False], sampler_logprobs=[theirs])
+        for at, (ids, theirs) in enumerate(given)
+    ]
+    batch = bench.batch(prompts.collate(rows), layout)
+    mask = documents.learned(batch)
+    theirs = documents.placed(batch, batch.fields["sampler_logprobs"])
+    ours = documents.placed(
+        batch, [torch.tensor([-1.0, -2.0]) + torch.tensor([2.0, 0.5]).log(), torch.tensor([-3.0]) + math.log(4)]
+    )
+    weights = Correction(mode, low, high).weights(batch, ours, theirs, mask)
+    own = documents.owners(batch).view(mask.shape)
+    found = [float(w) for d in range(2) for w in weights[mask & (own == d)]]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_correction_needs_the_samplers_own_numbers(bench: Any) -> None:
+    from memcfg_grpo.correction import Correction
+
+    from memcfg import RunError
+    from memcfg.rollouts import Round
+
+    made = GroupRelative(Sampled(2, LIMIT, 1.0, ["any"]), Settings(), Correction("token_mask", high=3.0))
+    sampled = Round([[3], [3]], [{}, {}], [Sample([5], True), Sample([6], True)], 2)
+    with pytest.raises(RunError) as caught:
+        made.rows(sampled, torch.tensor([1.0, 0.0]).double(), [False, False])
+    assert str(caught.value) == (
+        "`grpo.correction`: the sampler gives no log-probabilities, which the correction compares\n  grpo.correction=false"
+    )
