@@ -27,8 +27,8 @@ from memcfg.engine.ranks import ranks_of
 from memcfg.engine.rollouts import Place, RolloutLoader
 from memcfg.engine.saving import PARTIAL, whole
 from memcfg.engine.shapes import Shapes
-from memcfg.engine.shrink import Shrinking
 from memcfg.engine.shown import CompletionsFile
+from memcfg.engine.shrink import Shrinking
 from memcfg.engine.update import StepResult, counted, gradients, mean_loss
 from memcfg.errors import Problem, RunError
 from memcfg.plan import Plan
