@@ -37,6 +37,50 @@ from memcfg.solver.rules import (
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "ALWAYS",
+    "API",
+    "PENDING",
+    "UNSET",
+    "Advise",
+    "Axis",
+    "Bool",
+    "Check",
+    "Conflict",
+    "ConflictError",
+    "DataError",
+    "Decision",
+    "Default",
+    "Enum",
+    "Expr",
+    "Fact",
+    "Fallback",
+    "Forbid",
+    "Force",
+    "Ignored",
+    "Int",
+    "MemcfgError",
+    "NotYet",
+    "Note",
+    "Option",
+    "Plan",
+    "Plugin",
+    "PluginError",
+    "Problem",
+    "RemovedKey",
+    "RenameKey",
+    "RenameValue",
+    "RequestError",
+    "Require",
+    "Rule",
+    "RuleError",
+    "RunError",
+    "Setting",
+    "hookimpl",
+    "key",
+    "only_when",
+]
+
 
 def __getattr__(name: str) -> Any:
     """`memcfg.compose` and `memcfg.resolve`, imported on first use: they bring Hydra, which plugins need not load."""

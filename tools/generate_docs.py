@@ -1,5 +1,5 @@
 """Writes the pages that follow from the rules: docs/compatibility.md and docs/cheat-sheet.md, and the list of behaviours
-of TRL that no rule carries, tests/conformance/NOT_CARRIED.md.
+of TRL that no rule carries, tests/conformance/NOT_CARRIED.md; and the pages that follow from the code (see `api_reference`).
 
     python tools/generate_docs.py            # write them
     python tools/generate_docs.py --check    # exit code 1 if one is out of date
@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for those who import this file by its path
+import api_reference
 
 from memcfg import UNSET, ConflictError, Default
 from memcfg.registry import Registry, load
@@ -290,6 +293,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs/compatibility.md": compatibility(rules),
         ROOT / "docs/cheat-sheet.md": cheat_sheet(rules),
         ROOT / "tests/conformance/NOT_CARRIED.md": not_carried(),
+        **api_reference.pages(ROOT),
     }
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import torch
-from torch.profiler import ProfilerActivity, profile
+if TYPE_CHECKING:
+    from torch.profiler import profile
 
 RANDOM_STATE: Final = 5056
 """Bytes of the CPU's random state, which each checkpointed layer keeps: in host memory, whatever the device."""
@@ -27,6 +27,9 @@ class PeakMemory:
         self._profile: Any = None
 
     def __enter__(self) -> PeakMemory:
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
         gc.collect()
         gc.disable()
         if self.device == "cpu":
@@ -40,6 +43,8 @@ class PeakMemory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:  # fmt: skip
+        import torch
+
         gc.enable()
         if self._profile is not None:
             self._profile.__exit__(kind, error, trace)

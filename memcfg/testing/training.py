@@ -8,15 +8,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from memcfg.compose.request import resolve
-from memcfg.engine.build import Run, build
-from memcfg.engine.loader import MicroBatches, StepLoader
-from memcfg.engine.update import gradients, step
-from memcfg.registry.registry import Registry, load
+    from memcfg.engine.build import Run
+    from memcfg.registry.registry import Registry
 
 TEXTS: Final = (
     "Return the sum of two numbers.", "x = 1", "def add(a, b):\n    return a + b", "A short line of text.",
@@ -46,6 +44,10 @@ def first_update(
 
     It is what training does: the engine's `build`, its loader, `gradients` and `step`. Parameters that start at zero (an
     adapter's second matrix) are given small values first, so that what they multiply has a gradient too."""
+    from memcfg.compose.request import resolve
+    from memcfg.engine.build import build
+    from memcfg.registry.registry import load
+
     registry = registry or load()
     with tempfile.TemporaryDirectory(prefix="memcfg-testing-") as folder:
         rows = Path(folder, "rows.jsonl")
@@ -57,6 +59,9 @@ def first_update(
 
 def update_of(run: Run) -> Update:
     """The first step of a built run."""
+    from memcfg.engine.loader import MicroBatches, StepLoader
+    from memcfg.engine.update import gradients, step
+
     plan = run.plan
     _fill_zeros(run.model)
     assert run.collator is not None
@@ -71,6 +76,8 @@ def update_of(run: Run) -> Update:
 
 
 def _fill_zeros(model: torch.nn.Module) -> None:
+    import torch
+
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter.is_floating_point() and not parameter.any():
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
