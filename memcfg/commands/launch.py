@@ -36,12 +36,18 @@ class Told(MemcfgError):
 
 
 def run_together(plan_file: Path, count: int, flags: Sequence[str], secrets: Mapping[str, str], *, cpu: bool) -> None:
-    """Run a plan in `count` processes in its own folder. Raises `Told` where one fails, `RunError` where one is killed,
-    `KeyboardInterrupt` after an interrupt, once all have ended."""
+    """Run a plan in `count` processes in its own folder. Raises as `together`."""
     command = [sys.executable, "-m", "memcfg", "run", str(plan_file), f"run.dir={plan_file.parent}", *flags]
-    shared = {**os.environ, **secrets, **_meeting_place(), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    environment = {**os.environ, **secrets}
     if cpu:
-        shared.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    together(command, count, environment)
+
+
+def together(command: list[str], count: int, environment: Mapping[str, str]) -> None:
+    """Run a command in `count` processes that know of each other. Raises `Told` where one fails, `RunError` where one is
+    killed, `KeyboardInterrupt` after an interrupt, once all have ended."""
+    shared = {**environment, **_meeting_place(), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     places = [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     processes: list[Process] = []
     with _handing_on(processes) as received:
@@ -98,9 +104,8 @@ def _handing_on(processes: Sequence[Process]) -> Iterator[list[int]]:
 def _watch(processes: Sequence[Process], received: Sequence[int]) -> None:
     """Wait until all have ended, or one has failed. One that ends because it was asked to has not failed: the others may
     still be saving."""
-    while any(process.poll() is None for process in processes):
-        asked = {128 + number for number in received}
-        if any(process.returncode not in (None, 0) and process.returncode not in asked for process in processes):
+    while None in (codes := [process.poll() for process in processes]):
+        if set(codes) - {None, 0, *(128 + number for number in received)}:
             return
         time.sleep(POLL)
 

@@ -73,6 +73,13 @@ def arguments(plan: Plan, folder: Path, **further: Any) -> TrainingArguments:
     return args
 
 
+def shared_names(model: torch.nn.Module) -> set[str]:
+    """Names under which a parameter appears again that has another name already: a tied head's, for one."""
+    first: dict[int, str] = {}
+    named = model.named_parameters(remove_duplicate=False)
+    return {name for name, parameter in named if first.setdefault(id(parameter), name) != name}
+
+
 class EngineTrainer(Trainer):
     """Trains a `Run`: `training_step` takes a list of micro-batches and calls `gradients`; Trainer clips and steps."""
 
@@ -252,6 +259,12 @@ class EngineTrainer(Trainer):
                 exported.save_pretrained(str(partial))
                 self.processing_class.save_pretrained(str(partial))  # type: ignore[union-attr]
             (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle of paths; the plan says it all
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """As Trainer does; a tensor that two modules share is written once, also where gathering made two of it."""
+        if state_dict is not None:
+            state_dict = {name: value for name, value in state_dict.items() if name not in shared_names(self.run.model)}
+        super()._save(output_dir, state_dict)
 
     def _get_output_dir(self, trial: Any) -> str:
         """While a checkpoint is written: a folder that no reader takes for one."""

@@ -10,6 +10,7 @@ import torch
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
 from torch.nn.parallel import DistributedDataParallel
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from memcfg import Plan
 
@@ -23,6 +24,8 @@ def fresh_state(*, cpu: bool, deepspeed: bool = False, **told: Any) -> PartialSt
     the environment too."""
     for name in [n for n in os.environ if n in LEFT or n.startswith(("FSDP_", "ACCELERATE_DEEPSPEED_"))]:
         del os.environ[name]
+    # While an earlier run of ZeRO-3 is remembered, Transformers makes every new model in shards
+    unset_hf_deepspeed_config()
     if deepspeed:
         os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     AcceleratorState._reset_state(reset_partial_state=True)

@@ -51,8 +51,8 @@ class Shards:
 
 def loaded_on(plan: Plan) -> str:
     """Where a model that is to be sharded is built: in host memory, as it may be too large for one device; on the device
-    where its weights are packed there, or where it is used before it is sharded."""
-    early = plan.get("reference.mode") == "precompute" or plan.get("quantization.mode", "none") != "none"
+    where its weights are packed there, or where it is used or copied before it is sharded."""
+    early = plan.get("reference.mode") in ("precompute", "live") or plan.get("quantization.mode", "none") != "none"
     return plan.device if early else "cpu"
 
 
