@@ -29,6 +29,9 @@ INTERRUPTED: Final = 130
 NO_READER: Final = 141
 TERMINATED: Final = 143
 
+RAW: Final = ("completion",)
+"""Commands of memcfg's own that read what follows them themselves."""
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM arrived. Whoever tidies up after an interrupt does so after this too."""
@@ -123,6 +126,8 @@ def _raw_commands(words: Sequence[str]) -> tuple[str, ...]:
     from memcfg.commands.arguments import SWITCHES
 
     first = next((word for word in words if word not in SWITCHES), "")
+    if first in RAW:
+        return (first,)
     if not first or "=" in first or first in COMMANDS or not first[0].isalpha():
         return ()
     from memcfg.registry import load

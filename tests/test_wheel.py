@@ -45,3 +45,10 @@ def test_a_wheel_install_finds_groups_and_plugins(tmp_path):
         cwd=elsewhere, env=env, check=True, capture_output=True, text=True,
     )  # fmt: skip
     assert '"bfd_split"' in done.stdout
+
+    script = [sys.executable, "-P", "-m", "memcfg", "completion", "bash"]
+    assert "complete -F _memcfg memcfg" in subprocess.run(
+        script, cwd=elsewhere, env=env, check=True, capture_output=True, text=True
+    ).stdout  # fmt: skip
+    assert (site / "memcfg" / "report" / "pages" / "page.css").is_file(), "what a page is made of is in the wheel"
+    assert (site / "memcfg" / "report" / "pages" / "page.js").is_file()

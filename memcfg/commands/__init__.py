@@ -23,5 +23,6 @@ COMMANDS: Final = {
     "plan": "which technique sets fit a memory budget, fastest first",
     "calibrate": "measure this host's GPU for the predictions",
     "lint": "faults in the rules of installed plugins: dead values, clashes, defaults in the way",
+    "completion": "a shell's completion of all this: `completion bash|zsh|fish`",
     "plugins": "what is installed and what it contributes; `plugins show`, `test`, `trace` and `new`",
 }
