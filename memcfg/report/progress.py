@@ -25,8 +25,11 @@ class TrainingTalk:
         self._begun = 0.0
         self._from: int | None = None
         self._latest: dict[str, Any] = {}
+        self._stage: tuple[str, float] | None = None
 
     def stage(self, text: str) -> None:
+        self._timed()
+        self._stage = (text, time.monotonic())
         if self._bar is None:
             self.terminal.say(f"{text} ...")
 
@@ -34,7 +37,15 @@ class TrainingTalk:
         with suppress(RuntimeError):  # a signal may come in the middle of a line
             self.terminal.say(text)
 
+    def _timed(self) -> None:
+        """Say how long the last stage took, to who wants details."""
+        if self._stage is not None:
+            text, begun = self._stage
+            self.terminal.detail(f"{text} took {duration(time.monotonic() - begun)}")
+            self._stage = None
+
     def begin(self, steps: int) -> None:
+        self._timed()
         self._steps, self._begun, self._from = steps, time.monotonic(), None
         if not self.terminal.quiet and self.terminal.err.is_terminal:
             self._bar = _bar(self.terminal)
