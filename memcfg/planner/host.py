@@ -49,8 +49,8 @@ class Host:
             made = torch.empty(given[0].shape, dtype=kwargs.get("dtype") or given[0].dtype)
             self._copied(made.numel() * made.element_size())
             return self.see(made)
-        if any(t.is_meta for t in given):
-            return NOTHING
+        if any(t.is_meta for t in given) or torch.device(kwargs.get("device") or "cpu").type != "cpu":
+            return NOTHING  # it is made on the device
         return self._on_host(func, args, kwargs, given)
 
     def see(self, tensor: Tensor) -> Tensor:

@@ -51,6 +51,15 @@ def test_births_and_deaths_follow_storages_not_tensors() -> None:
     assert tracker.trace.events == [1, -1]
 
 
+def test_what_is_made_on_the_host_and_moved_is_on_the_device() -> None:
+    """As optimizers do that make a state with `torch.zeros(shape).to(gradient)`."""
+    with Tracker(CPU) as tracker:
+        moved = torch.zeros(1 << 17).to(torch.empty(1, device="meta", dtype=torch.bfloat16))
+        assert moved.is_meta
+        assert tracker.trace.births[-1].size == 2 << 17
+    assert tracker.host.peak == 4 << 17
+
+
 def peak_of_backward(build: Any) -> int:
     """Bytes at the highest point of a graph's backward, over what is there before."""
     with Tracker(CPU) as tracker:
