@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from memcfg.errors import (
+    Away,
     Conflict,
     ConflictError,
     DataError,

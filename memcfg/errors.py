@@ -118,6 +118,11 @@ class RunError(MemcfgError):
     """A run that cannot start or go on: output folder, model folder, host facts, a failed canary."""
 
 
+class Away(RunError):
+    """Something that the run needs between its steps no longer answers, a server say. The run itself is sound: where it has
+    taken a step it is saved before it ends."""
+
+
 class OutOfMemory(RunError):
     """The device ran out of memory while training. `allocated_bytes` and `reserved_bytes`: the most in use until then;
     `lengths`: the documents of each row of the largest micro-batch so far."""

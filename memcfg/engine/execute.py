@@ -34,7 +34,7 @@ from memcfg.engine.reporter import Reporter, Silent
 from memcfg.engine.same import same_start
 from memcfg.engine.saving import run_folder
 from memcfg.engine.trainer import EngineTrainer
-from memcfg.errors import OutOfMemory, Problem, RunError
+from memcfg.errors import Away, OutOfMemory, Problem, RunError
 from memcfg.files import write_atomic
 
 if TYPE_CHECKING:
@@ -140,22 +140,38 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> En
     try:
         with course.stop.heeding():
             _run(trainer, largest, course.start.point)
-    except BaseException:
+    except BaseException as error:
         with suppress(RunError):  # the disk may be why we are here; that error is the one to tell
+            if isinstance(error, Away):
+                _save_for_later(trainer, course, folder)
             course.close()
             if course.metrics.lines and trainer.group.main:
                 _account(run, trainer, folder)
         raise
+    finally:
+        if run.generation is not None:
+            run.generation.close()
     course.close()
     if course.stopped:
         if trainer.group.main:
             _account(run, trainer, folder)
-        where = f"{folder / PREFIX}{trainer.state.global_step}"
-        course.reporter.note(f"saved `{where}`: `run.dir={folder} run.resume=auto` goes on from it")
+        _goes_on(trainer, course, folder)
         course.stop.hand_on()
     if trainer.group.main:
         _account(run, trainer, folder, predicted(largest.lengths) if run.device == "cuda" else None)
     return trainer
+
+
+def _save_for_later(trainer: EngineTrainer, course: Course, folder: Path) -> None:
+    """What a run has learned so far, where it ends between two steps. One of several processes cannot save alone."""
+    if trainer.state.global_step and trainer.accelerator.num_processes == 1:
+        trainer.save_here()
+        _goes_on(trainer, course, folder)
+
+
+def _goes_on(trainer: EngineTrainer, course: Course, folder: Path) -> None:
+    where = f"{folder / PREFIX}{trainer.state.global_step}"
+    course.reporter.note(f"saved `{where}`: `run.dir={folder} run.resume=auto` goes on from it")
 
 
 def _run(trainer: EngineTrainer, largest: memory.Largest, point: Checkpoint | None) -> None:

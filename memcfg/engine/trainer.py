@@ -270,6 +270,11 @@ class EngineTrainer(Trainer):
         """While a checkpoint is written: a folder that no reader takes for one."""
         return str(self.folder / PARTIAL)
 
+    def save_here(self) -> None:
+        """A checkpoint after the last step that was taken, if there is none."""
+        if self.saved_at != self.state.global_step:
+            self._save_checkpoint(self.model_wrapped, None)
+
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """A checkpoint, whole or not at all, with everything that a run goes on with. Older ones go once it is whole."""
         self.check_loss()

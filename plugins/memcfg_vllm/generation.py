@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from memcfg import MemcfgError, Problem, RunError
+from memcfg import Away, MemcfgError, Problem, RunError
 from memcfg.rollouts import Sample
 from memcfg_vllm.phases import Phases
 from memcfg_vllm.weights import check, version
@@ -134,6 +134,4 @@ def _vllm(doing: str) -> Iterator[None]:
         raise
     except Exception as error:
         text = " ".join(str(error).split()) or "it says no more"
-        raise RunError(
-            Problem(f"vLLM failed {doing}: {type(error).__name__}: {text}", key="generation.backend")
-        ) from error
+        raise Away(Problem(f"vLLM failed {doing}: {type(error).__name__}: {text}", key="generation.backend")) from error

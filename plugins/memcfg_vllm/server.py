@@ -13,12 +13,14 @@ from urllib.request import Request, urlopen
 
 import torch
 
-from memcfg import Problem, RunError
+from memcfg import Away, Problem, RunError
 from memcfg.rollouts import Sample
 from memcfg_vllm.engine import ENDED
 
 AT_ONCE = 64
 """Requests in flight; vLLM batches them itself."""
+TRIES = 3
+"""How often a connection is tried before the server counts as away."""
 START = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs"
 
 
@@ -43,17 +45,30 @@ class Client:
         """The answer to a GET, or to a POST of `body`, read as JSON. Raises `RunError` for a server that is away, or that
         does not do what was asked."""
         try:
-            text = self._sent(path, body)
+            text = self._patiently(path, body)
         except HTTPError as error:
             raise self._refused(path, error) from error
         except (OSError, HTTPException) as error:
             text = f"the vLLM server at `{self.url}` no longer answers: {_reason(error)}"
-            raise RunError(Problem(text, key="vllm.server_url", fix="start it again, then the run")) from error
+            raise Away(Problem(text, key="vllm.server_url", fix="start it again, then the run")) from error
         try:
             return json.loads(text) if text.strip() else None
         except ValueError as error:
             text = f"what answers at `{self.url}{path}` is no vLLM server: it sent no JSON"
             raise RunError(Problem(text, key="vllm.server_url")) from error
+
+    def _patiently(self, path: str, body: Any) -> str:
+        """One lost connection is no reason to end a run: all that is asked may be asked twice."""
+        for left in reversed(range(TRIES)):
+            try:
+                return self._sent(path, body)
+            except HTTPError:
+                raise
+            except (OSError, HTTPException):
+                if not left:
+                    raise
+                time.sleep(self.pause)
+        raise AssertionError("unreachable")
 
     def _sent(self, path: str, body: Any) -> str:
         data = None if body is None else json.dumps(body).encode()
@@ -71,13 +86,13 @@ class Client:
             return _reason(error)
         return None
 
-    def _refused(self, path: str, error: HTTPError) -> RunError:
+    def _refused(self, path: str, error: HTTPError) -> Away:
         said = " ".join(error.read().decode(errors="replace").split())[:300]
         fix = None
         if error.code == 404 and not path.startswith("/v1"):
             fix = f"start it with its development interface: {START}"
         text = f"the vLLM server at `{self.url}` answered {error.code} to `{path}`" + (f": {said}" if said else "")
-        return RunError(Problem(text, key="vllm.server_url", fix=fix))
+        return Away(Problem(text, key="vllm.server_url", fix=fix))
 
 
 class Transfer(Protocol):

@@ -113,8 +113,9 @@ def agreed(work: Callable[[], None], *, first: bool) -> None:
         try:
             work()
         except RunError as error:
-            trouble = [error.problems]
+            trouble = [(type(error), error.problems)]
     if together and torch.distributed.get_world_size() > 1:
         torch.distributed.broadcast_object_list(trouble, src=0)
     if trouble[0] is not None:
-        raise RunError(*trouble[0])
+        kind, problems = trouble[0]
+        raise kind(*problems)
