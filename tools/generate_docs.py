@@ -1,5 +1,6 @@
-"""Writes the pages that follow from the rules: docs/compatibility.md and docs/cheat-sheet.md, and the list of behaviours
-of TRL that no rule carries, tests/conformance/NOT_CARRIED.md; and the pages that follow from the code (see `api_reference`).
+"""Writes the pages that follow from the rules: docs/compatibility.md and docs/cheat-sheet.md, the sections about options
+and rules of other pages (see rule_sections.py), and the list of behaviours of TRL that no rule carries,
+tests/conformance/NOT_CARRIED.md; and the pages that follow from the code (see `api_reference`).
 
     python tools/generate_docs.py            # write them
     python tools/generate_docs.py --check    # exit code 1 if one is out of date
@@ -21,6 +22,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for those who import this file by its path
 import api_reference
+import rule_sections
 
 from memcfg import UNSET, ConflictError, Default
 from memcfg.registry import Registry, load
@@ -290,6 +292,7 @@ def page(*blocks: str) -> str:
 def pages() -> dict[Path, str]:
     rules = Rules(load())
     return {
+        **rule_sections.pages(ROOT / "docs", rules.registry),
         ROOT / "docs/compatibility.md": compatibility(rules),
         ROOT / "docs/cheat-sheet.md": cheat_sheet(rules),
         ROOT / "tests/conformance/NOT_CARRIED.md": not_carried(),

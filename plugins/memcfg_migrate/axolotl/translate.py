@@ -125,7 +125,7 @@ def _objective(said: Said, out: Outcome) -> None:
 ONLINE: Final = {
     "beta": "grpo.beta", "num_generations": "grpo.num_generations", "max_completion_length": "generation.max_new_tokens",
     "temperature": "generation.temperature", "top_p": "generation.top_p", "top_k": "generation.top_k",
-    "reward_weights": "grpo.reward_weights", "loss_type": "grpo.loss", "epsilon": "grpo.epsilon",
+    "reward_weights": "rewards.weights", "loss_type": "grpo.loss", "epsilon": "grpo.epsilon",
     "epsilon_high": "grpo.epsilon_high", "num_iterations": "grpo.num_iterations",
 }  # fmt: skip
 
@@ -144,7 +144,7 @@ def _online(said: Said, out: Outcome) -> None:
         else:
             out.remark("there", text, f"not read by `{out.trainer}`")
     if out.trainer == "grpo":
-        out.remark("open", "the rewards", "name them with `grpo.rewards=[...]`")
+        out.remark("open", "the rewards", "name them with `rewards.functions=[...]`")
 
 
 def _rest(said: Said, out: Outcome) -> None:

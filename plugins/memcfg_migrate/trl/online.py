@@ -70,7 +70,7 @@ def grpo_arguments() -> list[Arg]:
 def grpo_own(said: Said, out: Outcome) -> None:
     carry_sampler(said, out)
     carry_reference(said, out)
-    _rewards(said, out, "grpo")
+    _rewards(said, out)
     _ratios(said, out)
     for name, key in ADAPTIVE.items():
         if said["use_adaptive_entropy"]:
@@ -96,11 +96,11 @@ def _ratios(said: Said, out: Outcome) -> None:
             out.carry("grpo.correction_max", cap, said.text("vllm_importance_sampling_cap"))
 
 
-def _rewards(said: Said, out: Outcome, trainer: str) -> None:
+def _rewards(said: Said, out: Outcome) -> None:
     """Rewards are functions, which a config cannot hold."""
     if (weights := said["reward_weights"]) is not None:
-        out.carry(f"{trainer}.reward_weights", weights, said.text("reward_weights"))
-    out.remark("open", "the rewards", f"name them with `{trainer}.rewards=[...]`: functions are not read from a script")
+        out.carry("rewards.weights", weights, said.text("reward_weights"))
+    out.remark("open", "the rewards", "name them with `rewards.functions=[...]`: functions are not read from a script")
 
 
 def rloo_arguments() -> list[Arg]:
@@ -114,13 +114,13 @@ def rloo_arguments() -> list[Arg]:
 def rloo_own(said: Said, out: Outcome) -> None:
     carry_sampler(said, out)
     carry_reference(said, out)
-    _rewards(said, out, "rloo")
+    _rewards(said, out)
 
 
 def online_dpo_arguments() -> list[Arg]:
     return [
         *common(), *sampling(temperature=0.9, vllm_gpu_memory_utilization=0.55),
-        Arg("reward_model_path", "str?", None, learning("rewards are named with `online_dpo.rewards`")),
+        Arg("reward_model_path", "str?", None, learning("rewards are named with `rewards.functions`")),
         Arg("max_new_tokens", "int", 64, to("generation.max_new_tokens")),
         Arg("max_length", "int?", 512, to("truncation.max_length")),
         Arg("missing_eos_penalty", "float?", None, to("online_dpo.missing_eos_penalty")),
@@ -134,7 +134,7 @@ def online_dpo_arguments() -> list[Arg]:
 
 def online_dpo_own(said: Said, out: Outcome) -> None:
     carry_sampler(said, out)
-    _rewards(said, out, "online_dpo")
+    _rewards(said, out)
     beta = said["beta"]
     betas = beta if isinstance(beta, list) else [beta]
     if len(betas) == 1:
