@@ -36,10 +36,10 @@ def _lengths(overrides: Sequence[str], arguments: Arguments, terminal: Terminal,
 
     registry = installed()
     terminal.say("reading and tokenising ...")
-    profile, plan = profiled(overrides, registry, arguments.config_dir)
+    profile, _ = profiled(overrides, registry, arguments.config_dir)
     if memory:
         terminal.say("simulating one step for each candidate ...")
-        profile = with_memory(profile, plan, overrides, registry, arguments.config_dir)
+        profile = with_memory(profile, overrides, registry, arguments.config_dir, terminal)
     if arguments.has("json"):
         from memcfg.report import jsonform
 
@@ -67,20 +67,25 @@ def profiled(overrides: Sequence[str], registry: Registry, config_dir: str | Non
 
 
 def with_memory(
-    profile: Profile, plan: Plan, overrides: Sequence[str], registry: Registry, config_dir: str | None
+    profile: Profile, overrides: Sequence[str], registry: Registry, config_dir: str | None, terminal: Terminal
 ) -> Profile:
-    """The profile with the predicted peak of each candidate; none where a candidate cannot be predicted."""
+    """The profile with the predicted peak of each candidate. Where one cannot be predicted, it has none and the reason is
+    said; where none can, that is the error."""
     from memcfg.compose import resolve
     from memcfg.planner.predict import predict
 
-    def peak(length: int) -> int | None:
+    found, faults = [], []
+    for candidate in profile.candidates:
+        words = [*overrides, f"truncation.max_length={candidate.length}"]
         try:
-            other = resolve([*overrides, f"truncation.max_length={length}"], registry=registry, config_dir=config_dir)
-            return int(predict(other, registry).allocated_bytes)
-        except MemcfgError:
-            return None
-
-    found = [replace(c, memory=peak(c.length)) for c in profile.candidates]
+            plan = resolve(words, registry=registry, config_dir=config_dir)
+            found.append(replace(candidate, memory=int(predict(plan, registry).allocated_bytes)))
+        except MemcfgError as error:
+            faults.append(error)
+            found.append(candidate)
+            terminal.say(f"no peak for a length of {candidate.length}: {str(error).splitlines()[0]}")
+    if len(faults) == len(found):
+        raise faults[0]
     return replace(profile, candidates=found)
 
 

@@ -59,19 +59,17 @@ def distribution(profile: Profile) -> Iterator[str]:
 def table(profile: Profile) -> Iterator[str]:
     """One line for each candidate."""
     memory = any(c.memory is not None for c in profile.candidates)
-    titles = ["max_length", "tokens lost", "docs cut", "padding", "bfd rows", "fill", "split rows", "fill"]
+    first, widths = (["length", "lost"], SLIM) if memory else (["max_length", "tokens lost"], WIDTHS)
     yield from wrapped("what a `truncation.max_length` would cost", indent="  ", first="")
     if width() < sum(WIDTHS):
         yield from _candidates_below(profile)
         return
-    yield "  " + "".join(f"{t:>{w}}" for t, w in zip(titles, WIDTHS, strict=True)) + ("   peak" if memory else "")
+    titles = [*first, *TITLES]
+    yield "  " + "".join(f"{t:>{w}}" for t, w in zip(titles, widths, strict=True)) + ("        peak" if memory else "")
     for found in profile.candidates:
         mark = "*" if found.length == profile.recommended else " "
-        yield (
-            f"{mark} "
-            + "".join(f"{cell:>{w}}" for cell, w in zip(cells(found), WIDTHS, strict=True))
-            + (f"  {gib(found.memory)}" if found.memory is not None else "")
-        )
+        peak = "" if not memory else f"{gib(found.memory) if found.memory is not None else '-':>12}"
+        yield f"{mark} " + "".join(f"{cell:>{w}}" for cell, w in zip(cells(found), widths, strict=True)) + peak
 
 
 def _candidates_below(profile: Profile) -> Iterator[str]:
@@ -84,7 +82,10 @@ def _candidates_below(profile: Profile) -> Iterator[str]:
         yield from wrapped(told + (f", peak {gib(found.memory)}" if found.memory is not None else ""), indent="    ")
 
 
+TITLES = ["docs cut", "padding", "bfd rows", "fill", "split rows", "fill"]
 WIDTHS = (10, 12, 9, 9, 11, 8, 11, 8)
+SLIM = (8, 7, 9, 8, 9, 7, 11, 7)
+"""With a column for the peak memory beside."""
 
 
 def cells(found: Candidate) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from memcfg_packing.lengths.pictures import page_of, png
 from memcfg_packing.lengths.profile import Profile, profile
 from memcfg_packing.lengths.text import show
 
-from memcfg import cli
+from memcfg import RunError, cli
 
 pytestmark = pytest.mark.torch
 
@@ -88,6 +90,10 @@ def test_what_was_written_in_a_row() -> None:
 def test_lines_fit_a_terminal_and_the_page_needs_nothing_else(whole_page: Any) -> None:
     found = of(np.random.default_rng(0).lognormal(5, 1, 2000).astype(int).clip(1).tolist())
     assert all(len(line) <= 80 for line in show(found))
+    costly = replace(
+        found, candidates=[replace(c, memory=123 * 2**30) for c in found.candidates[:-1]] + found.candidates[-1:]
+    )
+    assert all(len(line) <= 80 for line in show(costly))
     page = whole_page(page_of(found))
     assert sum(text.startswith("documents by length") for text in page.labels("svg")) == 1
     assert len([text for text in page.texts("title") if "tokens: " in text]) == len(found.bins)
@@ -112,3 +118,48 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     assert cli.main(["lengths", "data=jsonl", "data.path=nowhere.jsonl", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
+
+
+SMALL = ["model.layers=1", "model.hidden=32", "model.heads=2", "model.kv_heads=1"]
+
+
+def test_the_predicted_peak_of_each_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from memcfg.compose import resolve
+    from memcfg.compose.request import installed
+    from memcfg.planner.predict import predict
+
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"text": "word " * n}) + "\n" for n in (30, 5, 200)))
+    words = ["data=jsonl", f"data.path={path}", *SMALL]
+    assert command.main([*words, "--memory", "--json", "--quiet"]) == 0
+    found = {c["length"]: c["memory"] for c in json.loads(capsys.readouterr().out)["candidates"]}
+    assert list(found) == [128, 256]
+    assert 0 < found[128] < found[256]
+    plan = resolve([*words, "truncation.max_length=128"], registry=installed())
+    assert found[128] == predict(plan, installed()).allocated_bytes
+
+
+@pytest.mark.parametrize("never", [False, True])
+def test_a_length_that_cannot_be_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], never: bool
+) -> None:
+    def predict(plan: Any, registry: Any) -> Any:
+        if never or plan["truncation.max_length"] == 256:
+            raise RunError("too long to say")
+        return SimpleNamespace(allocated_bytes=5 * 2**20)
+
+    monkeypatch.setattr("memcfg.planner.predict.predict", predict)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"text": "word " * n}) + "\n" for n in (30, 5, 200)))
+    words = ["data=jsonl", f"data.path={path}", *SMALL, "--memory"]
+    if never:
+        with pytest.raises(RunError, match="too long to say"):
+            command.main(words)
+        return
+    assert command.main(words) == 0
+    said = capsys.readouterr()
+    assert "no peak for a length of 256: too long to say" in said.err
+    peaks = {line.split()[0]: line.split()[-2:] for line in said.out.splitlines() if "%" in line and "MiB" in line}
+    assert peaks == {"128": ["5", "MiB"]}
+    (other,) = [line for line in said.out.splitlines() if line.strip("* ").startswith("256 ")]
+    assert other.endswith(" -")
