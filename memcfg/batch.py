@@ -135,18 +135,26 @@ class TokenLoss(Protocol):
 class Head(Protocol):
     """The language-model head, applied to the backbone's last hidden states inside the wrapped model's own forward.
 
-    `hidden` [B, L, H] and `labels` [B, L] (unshifted) arrive as the batch has them; the head shifts. A head never keeps
-    a tensor of tokens x vocabulary alive unless it is the plain one (`loss.kernel=full`)."""
+    `hidden` [B, L, H] and `labels` [B, L] (unshifted) arrive as the batch has them; the head shifts. With `shifted` the
+    labels are so already, as where a sequence is spread over devices: `labels[:, t]` is what `hidden[:, t]` predicts. A
+    head never keeps a tensor of tokens x vocabulary alive unless it is the plain one (`loss.kernel=full`)."""
 
     def loss_sum(
-        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, loss: TokenLoss
+        self,
+        model: torch.nn.Module,
+        hidden: torch.Tensor,
+        labels: torch.Tensor,
+        loss: TokenLoss,
+        *,
+        shifted: bool = False,
     ) -> torch.Tensor:
         """Sum of the loss over the N supervised targets: float32 scalar with gradient (zero, with gradient, if N = 0)."""
         ...
 
     def logprobs(
-        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0
-    ) -> torch.Tensor:
+        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0, *,
+        shifted: bool = False,
+    ) -> torch.Tensor:  # fmt: skip
         """Log-probability of each target: float32 [B, L], zero where `labels` (after the shift) is -100. Entry `t` is the
         log-probability of `labels[:, t]` given what precedes it; column 0 is zero. With gradient."""
         ...

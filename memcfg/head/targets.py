@@ -12,32 +12,40 @@ from memcfg.batch import IGNORE
 
 @dataclass(frozen=True)
 class Targets:
-    """The N supervised targets of a micro-batch. `ids` int64 [N]; `at` int64 [N]: where each lies in the flat [B * L]."""
+    """The N supervised targets of a micro-batch. `ids` int64 [N]; `at` int64 [N]: where each lies in the flat [B * L];
+    `ahead`: how many positions before it the hidden state lies that predicts it."""
 
     ids: torch.Tensor
     at: torch.Tensor
+    ahead: int = 1
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def sources(self) -> torch.Tensor:
+        """Where in the flat [B * L] the hidden state lies that predicts each: int64 [N]."""
+        return self.at - self.ahead
+
     def hidden(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The hidden states [N, H] that predict the targets: those one position before them."""
-        return hidden.reshape(-1, hidden.shape[-1]).index_select(0, self.at - 1)
+        """The hidden states [N, H] that predict the targets."""
+        return hidden.reshape(-1, hidden.shape[-1]).index_select(0, self.sources)
 
     def place(self, values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One value for each target [N], put where its label lies [B, L]; zero elsewhere."""
         return values.new_zeros(labels.numel()).index_copy(0, self.at, values).view(labels.shape)
 
 
-def supervised(labels: torch.Tensor, vocabulary: int) -> Targets:
-    """The targets of unshifted `labels` [B, L]. Column 0 has no predecessor and is never a target."""
+def supervised(labels: torch.Tensor, vocabulary: int, *, shifted: bool = False) -> Targets:
+    """The targets of `labels` [B, L]. Column 0 of unshifted ones has no predecessor and is never a target."""
     chosen = labels != IGNORE
-    chosen[:, 0] = False
+    if not shifted:
+        chosen[:, 0] = False
     at = chosen.flatten().nonzero().squeeze(1)
     ids = labels.flatten().index_select(0, at)
     if len(ids) and bool(((ids < 0) | (ids >= vocabulary)).any()):
         raise RunError(_outside(labels, chosen, vocabulary))
-    return Targets(ids, at)
+    return Targets(ids, at, ahead=0 if shifted else 1)
 
 
 def _outside(labels: torch.Tensor, chosen: torch.Tensor, vocabulary: int) -> Problem:

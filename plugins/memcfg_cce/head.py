@@ -10,8 +10,7 @@ import torch.nn.functional as F
 
 from memcfg import Problem, RunError
 from memcfg.batch import TokenLoss
-from memcfg.head import HeadTransform, OutputLayer, Targets, nothing, output_layer, supervised
-from memcfg.head.layer import WHOLE_HEAD
+from memcfg.head import HeadTransform, LinearHead, OutputLayer, Targets
 
 Tensor = torch.Tensor
 Product = Callable[[Tensor, Tensor, Tensor | None, Tensor, float | None], Tensor]
@@ -43,40 +42,23 @@ PRODUCTS: dict[str, Product] = {"cce": cut, "torch_linear": torch_linear}
 
 
 @dataclass(frozen=True)
-class ForeignHead:
+class ForeignHead(LinearHead):
     """A head that leaves the product and the loss to another package. Only the negative log-likelihood is known to it."""
 
     transform: HeadTransform
     kernel: str
 
-    def loss_sum(self, model: torch.nn.Module, hidden: Tensor, labels: Tensor, loss: TokenLoss) -> Tensor:
-        layer = output_layer(model)
-        targets = supervised(labels, layer.vocabulary)
-        if not len(targets):
-            return nothing(hidden, *layer.parameters())
+    def summed(self, layer: OutputLayer, hidden: Tensor, targets: Targets, loss: TokenLoss) -> Tensor:
         return self._losses(layer, hidden, targets, 1.0).sum()
 
-    def logprobs(self, model: torch.nn.Module, hidden: Tensor, labels: Tensor, temperature: float = 1.0) -> Tensor:
-        layer = output_layer(model)
-        targets = supervised(labels, layer.vocabulary)
-        if not len(targets):
-            return hidden.new_zeros(labels.shape, dtype=torch.float32) + nothing(hidden, *layer.parameters())
-        return targets.place(-self._losses(layer, hidden, targets, temperature), labels)
+    def scored(self, layer: OutputLayer, hidden: Tensor, targets: Targets, temperature: float) -> Tensor:
+        return -self._losses(layer, hidden, targets, temperature)
 
     def describe(self) -> str:
         return f"{self.kernel}, {self.transform.describe()}"
 
     def _losses(self, layer: OutputLayer, hidden: Tensor, targets: Targets, temperature: float) -> Tensor:
-        if layer.deltas:
-            text = f"`{self.kernel}` reads the head's own weight, without the adapter on it"
-            raise RunError(Problem(text, key="loss.kernel", fix=WHOLE_HEAD))
-        if self.transform.softcap is not None and temperature != 1.0:
-            raise _unfit(self.kernel, "a temperature after a soft cap")
-        # A scale of the logits is one of the hidden states and the bias.
-        factor = self.transform.scale / temperature
-        rows, bias = targets.hidden(hidden), layer.bias
-        if factor != 1.0:
-            rows, bias = rows * factor, None if bias is None else bias * factor
+        rows, bias = self.rows_and_bias(layer, hidden, targets, temperature)
         return PRODUCTS[self.kernel](rows, layer.weight, bias, targets.ids, self.transform.softcap).float()
 
 

@@ -7,15 +7,12 @@ from typing import Any
 
 import torch
 
-from memcfg import Problem, RunError
 from memcfg.batch import TokenLoss
-from memcfg.head.layer import WHOLE_HEAD, OutputLayer, output_layer
-from memcfg.head.targets import Targets, nothing, supervised
-from memcfg.head.transform import HeadTransform
+from memcfg.head import HeadTransform, LinearHead, OutputLayer, Targets
 
 
 @dataclass(frozen=True)
-class LigerHead:
+class LigerHead(LinearHead):
     """A head that leaves the rows of logits to Liger, which chooses the size of its chunks (about N x H logits).
 
     Its weight gradient adds up in float32. Log-probabilities are its losses without reduction, whose backward makes the
@@ -27,23 +24,11 @@ class LigerHead:
 
     kernel = "liger"
 
-    def loss_sum(
-        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, loss: TokenLoss
-    ) -> torch.Tensor:
-        layer = output_layer(model)
-        targets = supervised(labels, layer.vocabulary)
-        if not len(targets):
-            return nothing(hidden, *layer.parameters())
+    def summed(self, layer: OutputLayer, hidden: torch.Tensor, targets: Targets, loss: TokenLoss) -> torch.Tensor:
         return self._losses(layer, hidden, targets, 1.0, "sum", use_token_scaling=self.scaled)
 
-    def logprobs(
-        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0
-    ) -> torch.Tensor:
-        layer = output_layer(model)
-        targets = supervised(labels, layer.vocabulary)
-        if not len(targets):
-            return hidden.new_zeros(labels.shape, dtype=torch.float32) + nothing(hidden, *layer.parameters())
-        return targets.place(-self._losses(layer, hidden, targets, temperature, "none"), labels)
+    def scored(self, layer: OutputLayer, hidden: torch.Tensor, targets: Targets, temperature: float) -> torch.Tensor:
+        return -self._losses(layer, hidden, targets, temperature, "none")
 
     def describe(self) -> str:
         return f"Liger's fused linear cross-entropy, {self.transform.describe()}"
@@ -59,17 +44,7 @@ class LigerHead:
     ) -> torch.Tensor:
         from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 
-        if layer.deltas:
-            text = "Liger's fused loss reads the head's own weight, without the adapter on it"
-            raise RunError(Problem(text, key="loss.kernel", fix=WHOLE_HEAD))
-        if self.transform.softcap is not None and temperature != 1.0:
-            text = "Liger's fused loss caps logits last: it has no place for a temperature after that"
-            raise RunError(Problem(text, key="loss.kernel", fix="loss.kernel=triton"))
-        # A scale of the logits is one of the hidden states and the bias.
-        factor = self.transform.scale / temperature
-        rows, bias = targets.hidden(hidden), layer.bias
-        if factor != 1.0:
-            rows, bias = rows * factor, None if bias is None else bias * factor
+        rows, bias = self.rows_and_bias(layer, hidden, targets, temperature)
         return liger_fused_linear_cross_entropy(
             rows, layer.weight, targets.ids, bias, reduction=reduction, softcap=self.transform.softcap,
             accum_dtype=torch.float32, **more,

@@ -9,7 +9,8 @@ import torch
 
 from memcfg.batch import TokenLoss
 from memcfg.head.layer import OutputLayer, output_layer
-from memcfg.head.targets import Targets, nothing, supervised
+from memcfg.head.linear import LinearHead
+from memcfg.head.targets import Targets, supervised
 from memcfg.head.transform import HeadTransform
 from memcfg_loss.fused.autograd import logprobs, loss_sum, statistics_of
 from memcfg_loss.fused.score import Score
@@ -25,7 +26,7 @@ class TokenStatistics(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ChunkedHead:
+class ChunkedHead(LinearHead):
     """A head that keeps `budget` bytes of logits alive at once; None leaves the size to the kernel.
 
     `transform` is what the model does to its logits. `device` is the plan's device type. `kernel` says what works on the
@@ -36,24 +37,12 @@ class ChunkedHead:
     device: str = "cpu"
     kernel: str = "torch"
 
-    def loss_sum(
-        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, loss: TokenLoss
-    ) -> torch.Tensor:
-        layer = output_layer(model)
-        targets = supervised(labels, layer.vocabulary)
-        if not len(targets):
-            return nothing(hidden, *layer.parameters())
+    def summed(self, layer: OutputLayer, hidden: torch.Tensor, targets: Targets, loss: TokenLoss) -> torch.Tensor:
         return loss_sum(score=self.score(self.transform, loss), **_operands(layer, hidden, targets))
 
-    def logprobs(
-        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0
-    ) -> torch.Tensor:
-        layer = output_layer(model)
-        targets = supervised(labels, layer.vocabulary)
-        if not len(targets):
-            return hidden.new_zeros(labels.shape, dtype=torch.float32) + nothing(hidden, *layer.parameters())
+    def scored(self, layer: OutputLayer, hidden: torch.Tensor, targets: Targets, temperature: float) -> torch.Tensor:
         score = self.score(self.transform.tempered(temperature))
-        return targets.place(logprobs(score=score, **_operands(layer, hidden, targets)), labels)
+        return logprobs(score=score, **_operands(layer, hidden, targets))
 
     @torch.no_grad()
     def statistics(
@@ -85,5 +74,5 @@ def _operands(layer: OutputLayer, hidden: torch.Tensor, targets: Targets) -> dic
     flat = hidden.reshape(-1, hidden.shape[-1])
     return {
         "hidden": flat, "weight": layer.weight, "bias": layer.bias, "low": layer.low(flat), "up": layer.up(),
-        "ids": targets.ids, "at": targets.at - 1,
+        "ids": targets.ids, "at": targets.sources,
     }  # fmt: skip

@@ -21,9 +21,15 @@ class FullHead:
     kernel = "full"
 
     def loss_sum(
-        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, loss: TokenLoss
+        self,
+        model: torch.nn.Module,
+        hidden: torch.Tensor,
+        labels: torch.Tensor,
+        loss: TokenLoss,
+        *,
+        shifted: bool = False,
     ) -> torch.Tensor:
-        logits, targets = self._logits(model, hidden, labels)
+        logits, targets = self._logits(model, hidden, labels, shifted)
         scored = log_softmax(logits, dim=-1)
         logp = scored.gather(1, targets.ids[:, None]).squeeze(1)
         if not (isinstance(loss, NLL) and loss.shaped):
@@ -32,9 +38,10 @@ class FullHead:
         return (loss.z_loss * logits.logsumexp(1).square() - smooth).sum()
 
     def logprobs(
-        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0
-    ) -> torch.Tensor:
-        logits, targets = self._logits(model, hidden, labels)
+        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0, *,
+        shifted: bool = False,
+    ) -> torch.Tensor:  # fmt: skip
+        logits, targets = self._logits(model, hidden, labels, shifted)
         scored = log_softmax(logits / temperature, dim=-1)
         return targets.place(scored.gather(1, targets.ids[:, None]).squeeze(1), labels)
 
@@ -42,11 +49,11 @@ class FullHead:
         return "whole logits"
 
     def _logits(
-        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor
+        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, shifted: bool
     ) -> tuple[torch.Tensor, Targets]:
         """Float32 logits [N, V] at the targets."""
         logits = model_logits(model, hidden)
-        targets = supervised(labels, logits.shape[-1])
+        targets = supervised(labels, logits.shape[-1], shifted=shifted)
         return targets.hidden(logits).float(), targets
 
 

@@ -13,6 +13,7 @@ from peft import IA3Config, LoraConfig, get_peft_model
 from transformers import (
     CONFIG_MAPPING,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     BertConfig,
     BertLMHeadModel,
     CohereConfig,
@@ -26,9 +27,10 @@ from transformers import (
 from memcfg import RunError
 from memcfg.batch import IGNORE
 from memcfg.engine.forward import attach_head, model_logits
-from memcfg.head.architectures import CAPPED, DIVIDED, MULTIPLIED, PLAIN, output_head, prove, transform_of
+from memcfg.head.architectures import output_head, prove, transform_of
 from memcfg.head.layer import output_layer
 from memcfg.head.transform import HeadTransform
+from memcfg.heads import CAPPED, DIVIDED, MULTIPLIED, PLAIN, VISION
 
 pytestmark = pytest.mark.torch
 
@@ -57,13 +59,34 @@ def shape_of(kind: str, **setting: Any) -> torch.nn.Module:
     """A model of this type, its weights on `meta` except those of its head, which are random."""
     config = CONFIG_MAPPING[kind](**(SMALL | ALSO.get(kind, {}) | setting))
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        return with_head(AutoModelForCausalLM.from_config(config))
+
+
+def seeing(kind: str) -> torch.nn.Module:
+    """The same of a model that looks at images."""
+    text = CONFIG_MAPPING[kind]().text_config.to_dict() | TEXT["text_config"]
+    config = CONFIG_MAPPING[kind](text_config={k: v for k, v in text.items() if k != "layer_types"})
+    with torch.device("meta"):
+        return with_head(AutoModelForImageTextToText.from_config(config))
+
+
+def with_head(model: torch.nn.Module) -> torch.nn.Module:
     head = output_head(model)
     generator = torch.Generator().manual_seed(0)
     for name, parameter in list(head.named_parameters()):
-        values = torch.randn(parameter.shape, generator=generator)
+        values = torch.randn(parameter.shape, generator=generator, device="cpu")
         setattr(head, name, torch.nn.Parameter(values))
     return model
+
+
+@pytest.mark.parametrize("kind", sorted(VISION))
+def test_models_that_look_at_images_have_plain_heads(kind):
+    model = seeing(kind)
+    hidden = torch.randn(1, 3, output_head(model).in_features, generator=torch.Generator().manual_seed(1))
+    assert transform_of(model) == HeadTransform()
+    with torch.no_grad():
+        torch.testing.assert_close(output_head(model)(hidden), model_logits(model, hidden))
+    prove(model, transform_of(model))
 
 
 @pytest.mark.parametrize("kind", sorted(PLAIN | set(SETTINGS)))
@@ -114,6 +137,46 @@ def resized() -> torch.nn.Module:
     model = LlamaForCausalLM(LlamaConfig(**TINY))
     model.resize_token_embeddings(71)
     return model
+
+
+def of(kind: str, **setting: Any) -> Any:
+    """What builds a model of this type, with an output head of its own."""
+
+    def build() -> torch.nn.Module:
+        config = CONFIG_MAPPING[kind](**(TINY | {"tie_word_embeddings": False} | setting))
+        # the fused product of experts knows no float64
+        return AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager")
+
+    return build
+
+
+MODELS = {
+    "llama": of("llama"), "qwen3": of("qwen3", head_dim=8), "gemma2": gemma2, "cohere": cohere,
+    "gemma3": of("gemma3_text", head_dim=8, final_logit_softcapping=4.0), "granite": of("granite", logits_scaling=3.0),
+    "mixtral": of("mixtral", num_local_experts=2), "biased": of("phi"), "tied": tied, "resized": resized,
+    "falcon_h1": of("falcon_h1", lm_head_multiplier=0.3, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [1, 5, 64, 1000])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_loss_and_gradients_equal_whole_logits_in_float64(name, rows):
+    torch.manual_seed(0)
+    model = MODELS[name]().double()
+    with torch.no_grad():
+        output_head(model).weight.mul_(20)
+    ids = torch.randint(3, 64, (2, 9), generator=torch.Generator().manual_seed(1))
+    labels = ids.clone()
+    labels[0, :3] = labels[1, 4] = IGNORE
+    whole = model(input_ids=ids, use_cache=False).logits[:, :-1].flatten(0, 1)
+    plain = torch.nn.functional.cross_entropy(whole, labels[:, 1:].flatten(), reduction="sum")
+    expected = torch.autograd.grad(plain, list(model.parameters()), allow_unused=True)
+    attach_head(model, ChunkedHead(transform_of(model), budget=rows * whole.shape[-1] * 8))
+    loss = model(input_ids=ids, head_call=lambda head, inner, hidden: head.loss_sum(inner, hidden, labels, NLL()))
+    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    torch.testing.assert_close(loss.double(), plain, rtol=1e-6, atol=0)
+    for (parameter, _), mine, theirs in zip(model.named_parameters(), found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-8, msg=lambda text, p=parameter: f"{p}: {text}")
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64])
