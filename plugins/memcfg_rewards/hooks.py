@@ -9,7 +9,7 @@ from typing import Any
 from memcfg import Plan, Problem, RequestError, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg.judging import OPTION, Judge, Reward
-from memcfg_rewards.functions import finished, kinds
+from memcfg_rewards.verifiable import finished, kinds
 
 BUILT_IN = (Reward("kinds", kinds), Reward("finished", finished))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from memcfg_data.tasks import KINDS, tasks
-from memcfg_rewards import functions
+from memcfg_rewards import verifiable
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,11 @@ from memcfg_rewards import functions
     ],
 )
 def test_the_share_of_characters(text: str, wanted: str, expected: float) -> None:
-    assert functions.kinds([text], [wanted]) == [pytest.approx(expected)]
+    assert verifiable.kinds([text], [wanted]) == [pytest.approx(expected)]
 
 
 def test_ended_by_itself() -> None:
-    assert functions.finished([True, False]) == [1.0, 0.0]
+    assert verifiable.finished([True, False]) == [1.0, 0.0]
 
 
 def test_prompts_ask_for_every_kind_of_every_module() -> None:
@@ -32,4 +32,4 @@ def test_prompts_ask_for_every_kind_of_every_module() -> None:
     assert [task.name for task in found] == ["json"] * 4 + ["topic"] * 4 + ["os"] * 4
     assert found[1].prompt == "Write digits for json.\n\n"
     assert [task.wanted for task in found[:4]] == list(KINDS)
-    assert set(KINDS) == set(functions.KINDS)
+    assert set(KINDS) == set(verifiable.KINDS)
