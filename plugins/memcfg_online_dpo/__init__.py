@@ -49,7 +49,7 @@ plugin = Plugin(
             because="a policy that learns from its own samples is moved in small steps",
         ),
         Default(
-            key("run.learning_rate"), 1e-3, when=here & tiny, id="online_dpo.run.learning_rate.tiny",
+            key("run.learning_rate"), 3e-3, when=here & tiny, id="online_dpo.run.learning_rate.tiny",
             because="a small model that starts from noise wants larger steps than one that was trained before",
         ),
         Default(
@@ -71,6 +71,10 @@ plugin = Plugin(
         Check(
             ["generation.max_new_tokens", "truncation.max_length"], _room_for_prompt, when=here,
             id="online_dpo.length.room", because="prompt and completion share `truncation.max_length`",
+        ),
+        Default(
+            beta, 0.01, when=here & tiny, id="online_dpo.beta.tiny",
+            because="a model that starts from noise has little to stay close to",
         ),
         Check(
             [loss, beta], _divisor, when=here & (loss == "ipo"), id="online_dpo.beta.ipo",
