@@ -9,7 +9,7 @@ import os
 import time
 from typing import Final
 
-GRACE: Final = 4.0
+GRACE: Final = 8.0
 """Seconds in which the first process can say what all of them ran into."""
 
 LOST: Final = ("connection closed by peer", "connection reset by peer", "broken pipe", "nccl", "socket")

@@ -51,7 +51,8 @@ def weights_of(model: torch.nn.Module) -> list[tuple[str, Any]]:
     return [(f"`{name}`", _sample(parameter)) for name, parameter in model.named_parameters()]
 
 
-def _sample(parameter: torch.Tensor) -> float:
+def _sample(parameter: torch.Tensor) -> int:
+    """A number made of the bits of some values: packed weights are no numbers."""
     flat = parameter.detach().reshape(-1)
-    taken = flat[:: max(1, len(flat) // SAMPLED)].cpu().double()
-    return float((taken * torch.arange(1, len(taken) + 1, dtype=torch.float64)).sum())
+    bits = flat[:: max(1, len(flat) // SAMPLED)].cpu().contiguous().view(torch.uint8).long()
+    return int((bits * torch.arange(1, len(bits) + 1)).sum())

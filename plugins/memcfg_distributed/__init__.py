@@ -43,6 +43,8 @@ deepspeed = Fact(
 )
 
 zero = strategy.isin("zero2", "zero3")
+shards = strategy.isin("fsdp2", "zero3")
+optimizer = key("optimizer.name")
 sampled_sharded = online & (strategy == "zero3")
 
 
@@ -88,6 +90,36 @@ plugin = Plugin(
             id="distributed.zero3.selective",
             because="ZeRO-3 with frozen weights needs re-entrant checkpointing, which computes whole layers again",
             suggest=["checkpointing.mode=full", "distributed.strategy=fsdp2"],
+        ),
+        Forbid(
+            shards & key("peft.merge").on, id="distributed.shards.merge",
+            because="an adapter is merged into whole weights, and no process holds them",
+            suggest=["peft.merge=false"],
+        ),
+        Forbid(
+            shards & (trainer == "reward"), id="distributed.shards.reward",
+            because="a reward model is saved as another architecture, which is made of whole weights",
+            suggest=["distributed.strategy=zero2"],
+        ),
+        Forbid(
+            shards & key("reference.sync").on, id="distributed.shards.sync",
+            because="the reference would move towards a policy whose weights no process holds",
+            suggest=["reference.sync=false", "distributed.strategy=zero2"],
+        ),
+        Forbid(
+            (optimizer == "adafactor") & strategy.isin("fsdp2", "zero2", "zero3"), id="distributed.adafactor.shards",
+            because="it needs the rows and columns of a matrix, and shards have neither whole",
+            suggest=["optimizer.name=adamw", "distributed.strategy=ddp"],
+        ),
+        Forbid(
+            (optimizer == "adamw_bf16") & (strategy == "fsdp2"), id="distributed.adamw_bf16.fsdp2",
+            because="the random numbers that it rounds with are no distributed tensors",
+            suggest=["optimizer.name=adamw", "distributed.strategy=ddp"],
+        ),
+        Forbid(
+            (key("mlp.mode") == "tiled") & (strategy == "zero3"), id="distributed.tiled.zero3",
+            because="the pieces are computed again inside the backward pass, where ZeRO-3 has let the weights go",
+            suggest=["mlp.mode=whole", "distributed.strategy=fsdp2"],
         ),
         Default(
             gather, True, when=sampled_sharded, id="distributed.gather.default",

@@ -13,6 +13,9 @@ from memcfg import Plan
 from memcfg_distributed.replicas import CONFIGURED, backend_of, fresh_state
 from memcfg_distributed.shards import loaded_on
 
+PERSISTENT = 100_000
+"""Parameters of fewer numbers are not sharded under stage 3 (DeepSpeed's own default)."""
+
 STAGES = {"zero2": 2, "zero3": 3}
 
 
@@ -36,7 +39,8 @@ class Zero:
             os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)
 
     def arguments(self, model: torch.nn.Module) -> Mapping[str, Any]:
-        return {**CONFIGURED, "deepspeed": self.config(), "use_cpu": False}
+        half = self.plan.get("model.dtype") == "bfloat16"
+        return {**CONFIGURED, "deepspeed": self.config(), "use_cpu": False, "bf16": half}
 
     def config(self) -> dict[str, Any]:
         """DeepSpeed's configuration. Its accumulation is fixed at one: the engine says when a step is complete."""
@@ -44,12 +48,13 @@ class Zero:
         zero: dict[str, Any] = {"stage": self.stage}
         if self.stage == 3:
             zero["stage3_gather_16bit_weights_on_model_save"] = True
+            zero["stage3_param_persistence_threshold"] = PERSISTENT
         return {
             "train_micro_batch_size_per_gpu": plan["run.batch_size"],
             "gradient_accumulation_steps": 1,
             "gradient_clipping": plan.get("run.max_grad_norm") or 0.0,
             "zero_optimization": zero,
-            "bf16": {"enabled": plan.get("model.dtype") == "bfloat16"},
+            "bf16": {"enabled": "auto"},
             "zero_allow_untested_optimizer": True,  # the optimizer is the plan's, not one of DeepSpeed's own
             "zero_force_ds_cpu_optimizer": False,
             "steps_per_print": 2**31 - 1,

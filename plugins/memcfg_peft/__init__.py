@@ -42,6 +42,7 @@ config = Setting(
 adapts = method != "none"
 quantized = key("quantization.mode").isin("nf4", "fp4", "int8")
 zero3 = key("distributed.strategy") == "zero3"
+sharded = key("distributed.strategy").isin("fsdp2", "zero3")
 
 
 def _head_by_name(values: Mapping[str, Any]) -> str | None:
@@ -76,7 +77,8 @@ plugin = Plugin(
             because="an adapter is small, and its base model is where it was",
         ),
         Default(
-            merge, True, when=method.isin(*MERGED) & (key("model.source") == "tiny") & ~quantized, id="peft.merge.tiny",
+            merge, True, id="peft.merge.tiny",
+            when=method.isin(*MERGED) & (key("model.source") == "tiny") & ~quantized & ~sharded,
             because="the tiny model is not saved anywhere else",
         ),
         Forbid(

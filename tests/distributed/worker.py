@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(1)
+        if any("zero3" in override for override in case["overrides"]):
+            zero: Any = import_module("memcfg_distributed.zero")
+            zero.PERSISTENT = 0  # these models are so small that nothing in them would be sharded otherwise
         place = folder / case["name"].replace(" ", "_").replace("/", "_")
         try:
             found = trained(place, case["overrides"])
