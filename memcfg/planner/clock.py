@@ -32,6 +32,8 @@ class Clock:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.host = self.device = self.busy = 0.0
+        self.beside = 0.0
+        """When the stream beside the computation's is through with its copies."""
         self.flops = 0.0
         self.documents: Sequence[int] = ()
         """Lengths of the documents of the current micro-batch, for attention over cumulative lengths."""
@@ -59,6 +61,21 @@ class Clock:
         """A copy to or from the host that the computation waits for."""
         self.host += self.machine.launch
         self.device = max(self.device, self.host) + size / self.machine.host_copy
+
+    def work(self, size: int) -> None:
+        """The host's processors go over so many bytes of their own memory; nothing is launched meanwhile."""
+        self.host = max(self.host, self.device) + size / self.machine.host_memory
+
+    def copy_beside(self, size: int) -> float:
+        """A copy to or from the host on a stream of its own, begun after what the computation has been given so far.
+        Returns when it will be through."""
+        self.host += self.machine.launch
+        self.beside = max(self.beside, self.device, self.host) + size / self.machine.host_copy
+        return self.beside
+
+    def wait(self, until: float) -> None:
+        """The computation goes on only then."""
+        self.device = max(self.device, until)
 
     def _seconds(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
         name, machine = func._schema.name, self.machine

@@ -7,7 +7,7 @@ host tensors are made without being touched, which costs the system nothing, and
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -30,11 +30,12 @@ NOTHING: Final = object()
 
 
 class Host:
-    """`bytes` of large host tensors that are alive, and the most so far. `copied` is told the bytes of each copy."""
+    """`bytes` of large host tensors that are alive, and the most so far. `copied` is told the bytes of each copy, `worked`
+    those that the host itself reads and writes."""
 
-    def __init__(self, copied: Any) -> None:
+    def __init__(self, copied: Callable[[int], None], worked: Callable[[int], None]) -> None:
         self.bytes = self.peak = 0
-        self._copied = copied
+        self._copied, self._worked = copied, worked
         self._alive: set[int] = set()
 
     def answer(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -76,6 +77,7 @@ class Host:
         if not any(_large(t) for t in given):
             return NOTHING
         if _writes(func):
+            self._worked(sum(t.numel() * t.element_size() for t in given))
             return args[0] if func._schema.returns else None
         shapes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in given]
         if len(given) == 1 and func._schema.returns and not _aliases(func):

@@ -40,6 +40,8 @@ class Machine:
     attention_backward: float = 90 * TERA
     bandwidth: float = 1.2 * TERA
     host_copy: float = 22e9
+    host_memory: float = 100e9
+    """What the host's processors read and write a second, where they compute (an optimizer that lives there)."""
     launch: float = 23e-6
     """What the host spends on an operation: Python, dispatch and launch of an eager Transformers model, measured."""
     view: float = 12e-6

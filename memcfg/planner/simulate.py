@@ -22,6 +22,7 @@ from memcfg.planner.summary import summarised
 from memcfg.planner.trace import Trace
 from memcfg.planner.tracker import Tracker
 from memcfg.planner.values import tensors
+from memcfg.simulated import listening
 
 if TYPE_CHECKING:
     from memcfg.batch import Batch
@@ -67,7 +68,7 @@ def record(plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths, *, laye
     stand_ins = hooks.simulation(plan=plan, stands_in={})
     places = standins.of_torch(machine) | {k: v for k, v in stand_ins.items() if ":" in k}
     watched: Any = Watched(hooks, tracker, layers)
-    with _undisturbed(), standins.in_place(places), tracker:
+    with _undisturbed(), standins.in_place(places), tracker, listening(tracker.clock):
         tracker.enter(0, "load")
         run = build(plan, watched, device="meta", data=False)
         attach_head(run.model, Phased(run.head, tracker))

@@ -79,7 +79,7 @@ class Tracker(TorchDispatchMode):
         self.machine, self.clock = machine, Clock(machine)
         self.trace, self.values = Trace(), Values()
         self.watching, self.phase = True, "load"
-        self.host = Host(self.clock.copy)
+        self.host = Host(self.clock.copy, self.clock.work)
         self._alive: dict[int, _Grave] = {}
         self._shapes = _SHAPES
         self._workspaces: set[str] = set()

@@ -86,5 +86,5 @@ def _stack(plan: Plan, device: torch.device) -> Stack:
 
 def _transfer(plan: Plan, device: torch.device) -> Transfer:
     if device.type == "meta":
-        return Storageless()
+        return Storageless(plan["offload.streams"])
     return Streamed(device) if plan["offload.streams"] and device.type == "cuda" else Direct()

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from memcfg import simulated
 from memcfg_offload.host import Span
 
 
@@ -70,19 +71,29 @@ class Streamed:
 
 
 class Storageless:
-    """Nothing to copy: what is on `meta` has a size only, which the memory simulator counts."""
+    """Nothing to copy: what is on `meta` has a size only. The memory simulator counts it, and is told of the copies;
+    without a second stream the computation waits for each."""
 
-    def out(self, data: torch.Tensor, span: Span) -> None:
-        return
+    def __init__(self, streams: bool) -> None:
+        self._streams = streams
 
-    def back(self, span: Span, size: int, device: torch.device) -> tuple[torch.Tensor, None]:
-        return torch.empty(size, dtype=torch.uint8, device=device), None
+    def out(self, data: torch.Tensor, span: Span) -> float | None:
+        return self._told(data.numel())
 
-    def wait(self, event: None) -> None:
-        return
+    def back(self, span: Span, size: int, device: torch.device) -> tuple[torch.Tensor, float | None]:
+        return torch.empty(size, dtype=torch.uint8, device=device), self._told(size)
 
-    def finished(self, event: None) -> bool:
+    def wait(self, event: float | None) -> None:
+        simulated.awaited(event)
+
+    def finished(self, event: float | None) -> bool:
         return False  # a GPU is behind: what is in flight stays until the stash is full
+
+    def _told(self, size: int) -> float | None:
+        until = simulated.copied(size)
+        if not self._streams:
+            simulated.awaited(until)
+        return until
 
 
 def _copy(data: torch.Tensor, span: Span, *, non_blocking: bool) -> None:
