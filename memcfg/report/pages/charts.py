@@ -231,7 +231,7 @@ def areas(
 def _mark(size: float, said: str, top: float) -> Iterator[Markup]:
     y = _y(size, 0, top)
     yield el("line", cls="mark", x1=0, x2="100%", y1=f"{y:.1f}", y2=f"{y:.1f}")
-    yield el("text", said, x="100%", y=f"{y - 4:.1f}" if y > 16 else f"{y + 14:.1f}", text_anchor="end")
+    yield el("text", said, x="100%", y=f"{y - 4:.1f}" if y > 16 else f"{y + 14:.1f}", text_anchor="end", cls="over")
 
 
 def _held(x: Sequence[float], sizes: Sequence[float], end: float, top: float) -> Iterator[Point]:
@@ -248,7 +248,7 @@ def axis(ticks: Iterable[tuple[float, str]], unit: str = "", *, starts: bool = F
     """Names below a picture, by share of its width; `starts`: each begins where it stands, in two rows."""
     drawn = []
     for number, (share, said) in enumerate(ticks):
-        anchor = "start" if starts or share < 0.04 else "end" if share > 0.96 else "middle"
+        anchor = "end" if share > (0.85 if starts else 0.96) else "start" if starts or share < 0.04 else "middle"
         drawn.append(el("text", said, x=_percent(share), y=15 + 14 * (number % 2 if starts else 0), text_anchor=anchor))
     height = 20 + 14 * starts
     more = [el("text", unit, x="100%", y=height + 12, text_anchor="end")] if unit else []

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from memcfg.report.pages.charts import Bar, bars, finite, strip, swatch, titled
 from memcfg.report.pages.frame import Part, details, el, prose, table, together
-from memcfg.report.words import count
+from memcfg.report.words import count, value
 
 Object = Mapping[str, Any]
 
@@ -223,11 +223,11 @@ def completions(lines: Sequence[Object]) -> Markup:
     return together([el("p", said, cls="soft"), table(order, rows, label="completions", numbers=numbers)])
 
 
-def _completion(value: Any) -> Part:
-    if value is None:
+def _completion(thing: Any) -> Part:
+    if thing is None:
         return ""
-    if finite(value) is not None:
-        return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
-    text = value if isinstance(value, str) else str(value)
+    if finite(thing) is not None:
+        return f"{thing:,.4g}" if isinstance(thing, float) else f"{thing:,}"
+    text = thing if isinstance(thing, str) else value(thing)
     cut = text if len(text) <= MOST else f"{text[:MOST]} ... ({len(text) - MOST:,} more characters)"
     return el("div", cut, cls="clip") if len(text) > LENGTH else cut

@@ -98,7 +98,9 @@ def _square(kind: str) -> Markup:
 
 
 def _gib(size: float) -> str:
-    return f"{size / GIB:.3g} GiB" if size >= GIB / 10 or not size else f"{size / 2**20:.3g} MiB"
+    if not size:
+        return "0"
+    return f"{size / GIB:.3g} GiB" if size >= GIB / 10 else f"{size / 2**20:.3g} MiB"
 
 
 def _object(data: Object, key: str) -> Object:
