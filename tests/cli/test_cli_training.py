@@ -26,7 +26,7 @@ def losses(run_dir) -> list[float]:
     return [json.loads(line)["loss"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_run_and_its_repetition(bench, program):
+def test_a_run_and_its_repetition(bench, program, whole_page):
     """The second run never resolves, lies in a new folder, and takes the same steps."""
     first = program(*SMALL, "data.path=rows.jsonl", "run.steps=3", "packing=bfd_split", cwd=bench)
     assert first.returncode == 0, first.stderr
@@ -41,6 +41,11 @@ def test_a_run_and_its_repetition(bench, program):
     assert again.returncode == 0, again.stderr
     assert again.stdout.lstrip().startswith("trained 3 steps")
     assert losses(bench / "again") == losses(run_dir)
+    page = whole_page((run_dir / "report.html").read_text())
+    assert {"Loss", "Decisions", "Tokens and rows", "Lengths and packing", "Memory", "Proof"} < set(page.texts("h2"))
+    assert "not shown" not in page.texts("span"), "every file of a whole run can be shown"
+    told = json.loads((bench / "again" / "run.json").read_text())
+    assert (told["status"], told["command"][-3:]) == ("completed", [str(run_dir), "run.dir=again", "--quiet"])
     assert "value: again" in (bench / "again" / "resolved.yaml").read_text()
 
     taken = program("run", str(run_dir), "run.dir=again", cwd=bench)

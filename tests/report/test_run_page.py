@@ -115,6 +115,20 @@ def test_a_torn_folder_shows_what_is_left_and_says_what_is_not(run_folder, whole
     ]
 
 
+def test_completions_have_a_column_for_each_reward(run_folder, whole_page):
+    said = {
+        "prompt": "2 + 2 is",
+        "completion": "4, as <b>everyone</b> knows who can count",
+        "rewards": {"right": 1.0, "short": 0.25},
+    }
+    (run_folder / "completions.jsonl").write_text(
+        json.dumps({"step": 3, **said, "finished": True, "reward": 1.25}) + "\n"
+    )
+    page = whole_page(page_of(read(run_folder)))
+    assert "stepcompletionpromptrewards: rightrewards: shortfinishedreward" in page.texts("tr")
+    assert "34, as <b>everyone</b> knows who can count2 + 2 is10.25true1.25" in page.texts("tr")
+
+
 @pytest.mark.parametrize(
     ("status", "said"), [("running", "not ended"), ("interrupted", "interrupted"), ("failed", "failed")]
 )

@@ -207,7 +207,7 @@ def _first(data: Object) -> Markup | None:
 
 def completions(lines: Sequence[Object]) -> Markup:
     """What was sampled, the latest first, as far as there is room."""
-    chosen = list(reversed(lines))[:SHOWN]
+    chosen = [_flat(line) for line in list(reversed(lines))[:SHOWN]]
     keys = list(dict.fromkeys(key for line in chosen for key in line))
     texts = [key for key in keys if any(isinstance(line.get(key), str) and len(line[key]) > 20 for line in chosen)]
     order = [
@@ -221,6 +221,16 @@ def completions(lines: Sequence[Object]) -> Markup:
     rows = [[_completion(line.get(key)) for key in order] for line in chosen]
     said = f"{count(len(lines), 'completion')}" + (f", the last {SHOWN} here" if len(lines) > SHOWN else "")
     return together([el("p", said, cls="soft"), table(order, rows, label="completions", numbers=numbers)])
+
+
+def _flat(line: Object) -> dict[str, Any]:
+    """A column for each entry of what holds several, such as rewards by name."""
+    found: dict[str, Any] = {}
+    for key, thing in line.items():
+        found |= (
+            {f"{key}: {name}": part for name, part in thing.items()} if isinstance(thing, Mapping) else {key: thing}
+        )
+    return found
 
 
 def _completion(thing: Any) -> Part:

@@ -126,6 +126,9 @@ def _tiles(files: RunFiles) -> Iterator[tuple[str, Part, Part]]:
         if points:
             (_, first), (step, last) = points[0], points[-1]
             yield name, f"{last:.4g}", f"from {first:.4g}, at step {step:.0f}"
+    before, after = finite(report.get("reward_first")), finite(report.get("reward_last"))
+    if before is not None and after is not None:
+        yield "reward", f"{after:.4g}", f"from {before:.4g}; means of a tenth of the steps"
     rate, peak = finite(report.get("tokens_per_second")), _peak(files)
     if rate:
         yield "speed", f"{rate:,.0f}", "tokens per second"
