@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.commands import COMMANDS
-from memcfg.files import conf_root
+from memcfg.compose.groups import conf_folders, group_names
 from memcfg.report.words import width, wrapped
 
 if TYPE_CHECKING:
@@ -94,20 +94,6 @@ def _groups(registry: Registry, config_dir: str | None) -> dict[str, tuple[str, 
     return {group: (docs.get(group, ""), names) for group, names in found.items()}
 
 
-def group_names(folders: Iterable[Path]) -> dict[str, list[str]]:
-    """Config group -> its names, over first-party and other folders."""
-    return groups_in([conf_root(), *folders])
-
-
-def groups_in(folders: Iterable[Path]) -> dict[str, list[str]]:
-    """Config group -> its names, over these folders."""
-    found: dict[str, set[str]] = {}
-    for folder in folders:
-        for file in folder.glob("*/*.yaml"):
-            found.setdefault(file.parent.name, set()).add(file.stem)
-    return {group: sorted(names) for group, names in sorted(found.items())}
-
-
 def purpose(target: str) -> str:
     """What a plugin's command is for: the first line of its function's documentation, read without importing the module."""
     module, _, name = target.partition(":")
@@ -120,17 +106,6 @@ def purpose(target: str) -> str:
         doc = ""
     first = " ".join(doc.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
     return first[:1].lower() + first[1:] if first else f"from a plugin ({target})"
-
-
-def conf_folders(paths: Iterable[str]) -> Iterator[Path]:
-    """The folders of plugins' search paths. Their packages are only looked up; a package's own parent is imported."""
-    for path in paths:
-        scheme, _, rest = path.partition("://")
-        if scheme == "file" or not rest:
-            yield Path(rest or path)
-        elif scheme == "pkg":
-            spec = importlib.util.find_spec(rest.replace("/", "."))
-            yield from map(Path, (spec.submodule_search_locations if spec else None) or ())
 
 
 def _table(title: str, rows: Mapping[str, str]) -> str:

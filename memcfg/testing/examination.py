@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal
 
-from memcfg.errors import MemcfgError
+from memcfg.errors import ConflictError, MemcfgError
 from memcfg.plan import Plan
 from memcfg.registry.hooks import PREFIX, SPECS, Hooks
 from memcfg.registry.installed import Installed
@@ -41,7 +41,8 @@ def examine(found: Installed) -> Iterator[Checked]:
     what = f"{len(found.plugin.options)} options, {len(found.plugin.rules)} rules, plugin interface {found.plugin.api}"
     yield Checked("declaration", "ok", (what,))
     checks: dict[str, Callable[[Installed], Checked]] = {
-        "light import": _light, "hooks": _hooks, "conservative": _conservative, "lint": _lint, "rules": _rules,
+        "light import": _light, "hooks": _hooks, "config groups": _groups, "conservative": _conservative, "lint": _lint,
+        "rules": _rules,
     }  # fmt: skip
     for name, check in checks.items():
         try:
@@ -67,6 +68,30 @@ def _hooks(found: Installed) -> Checked:
     hooks = Hooks(Plan({}), [found])
     names = [name for name in SPECS if hooks.implementers(name.removeprefix(PREFIX))]
     return Checked("hooks", "ok" if names else "note", (", ".join(names) or "the module implements none",))
+
+
+def _groups(found: Installed) -> Checked:
+    """Each file of its own config groups is composed and resolved. One that needs more than itself may conflict."""
+    from memcfg.compose.groups import conf_folders, groups_in
+    from memcfg.compose.request import resolve
+
+    plugin = found.plugin
+    assert plugin is not None
+    if plugin.conf is None:
+        return Checked("config groups", "skipped", ("it has none of its own",))
+    registry = with_it(plugin)
+    words = [f"{group}={name}" for group, names in groups_in(conf_folders([plugin.conf])).items() for name in names]
+    faults = []
+    for word in words:
+        try:
+            resolve([word], registry=registry)
+        except ConflictError:
+            continue
+        except MemcfgError as error:
+            faults += [f"{word}: {line}" for line in str(error).splitlines()]
+    if not words:
+        return Checked("config groups", "fault", (f"`{plugin.conf}` holds no file `GROUP/NAME.yaml`",))
+    return Checked("config groups", "fault" if faults else "ok", tuple(faults) or (", ".join(words),))
 
 
 def _conservative(found: Installed) -> Checked:

@@ -1,6 +1,7 @@
 """`plugins show`, `plugins test` and `plugins trace`."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -88,6 +89,7 @@ def test_a_plugin_of_memcfgs_own_is_tested(memcfg):
     assert lines[1].startswith("ok      light import    ")
     assert lines[2:] == [
         "ok      hooks           memcfg_layout, memcfg_evidence",
+        "skipped config groups   it has none of its own",
         "skipped conservative    it is a part of memcfg",
         "skipped lint            `memcfg lint` looks at memcfg itself",
         "ok      rules           each changes some request",
@@ -112,7 +114,7 @@ def test_a_plugin_that_meddles_is_found_out(capsys):
     installed = Installed("acme", "acme-loss", "1.0", "json:plugin", BAD)
     checks = list(examine(installed))
     assert {check.name: check.result for check in checks} == {
-        "declaration": "ok", "light import": "ok", "hooks": "skipped", "conservative": "fault", "lint": "fault", "rules": "ok",
+        "declaration": "ok", "light import": "ok", "hooks": "skipped", "config groups": "skipped", "conservative": "fault", "lint": "fault", "rules": "ok",
     }  # fmt: skip
     Terminal(color=False).show(*show_checks(installed, checks))
     out = capsys.readouterr().out
@@ -120,6 +122,21 @@ def test_a_plugin_that_meddles_is_found_out(capsys):
     assert "unread-option acme.mode: nothing reads it" in out
     assert out.endswith("`acme` (acme-loss 1.0): 2 faults\n")
     assert all(len(line) <= 80 for line in out.splitlines() if "`" not in line)
+
+
+@pytest.mark.slow
+def test_a_group_file_that_no_option_reads_is_found_out(tmp_path):
+    (tmp_path / "acme").mkdir()
+    (tmp_path / "acme" / "on.yaml").write_text('mode: "on"\n')
+    (tmp_path / "acme" / "loud.yaml").write_text("mode: loud\n")
+    (tmp_path / "acme" / "odd.yaml").write_text("mood: on\n")
+    acme = replace(BAD, rules=BAD.rules[:1], conf=f"file://{tmp_path}")
+    checks = {check.name: check for check in examine(Installed("acme", "acme-loss", "1.0", "json:plugin", acme))}
+    assert checks["config groups"].result == "fault"
+    told = "\n".join(checks["config groups"].lines)
+    assert "acme=loud: `acme.mode`: `loud` is not one of `off`, `on`" in told
+    assert "acme=odd: `acme.mood`: no such option" in told
+    assert "acme=on:" not in told
 
 
 def test_a_broken_plugin_is_not_looked_at_further():

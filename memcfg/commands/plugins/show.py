@@ -34,7 +34,7 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
 
 def _groups(found: Installed) -> dict[str, list[str]]:
     """The plugin's config groups and their files: its own folder, or the groups of `conf/` that it answers for."""
-    from memcfg.commands.help import conf_folders, groups_in
+    from memcfg.compose.groups import conf_folders, groups_in
     from memcfg.files import conf_root
 
     plugin = found.plugin

@@ -127,7 +127,6 @@ def words(scaffold: Scaffold) -> dict[str, str]:
         "name": scaffold.name,
         "package": scaffold.package,
         "distribution": scaffold.distribution,
-        "Class": "".join(part.capitalize() for part in scaffold.name.split("_")),
         "choice": scaffold.choice,
         "example": f"{scaffold.choice} {scaffold.name}.{'power=1.5' if scaffold.kind == 'loss' else 'min_tokens=8'}",
         "summary": f"{summary[scaffold.kind]}: a plugin of memcfg",
