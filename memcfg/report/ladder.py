@@ -49,7 +49,7 @@ def _rungs(ladder: Ladder) -> Iterator[str]:
         yield f"{number:>3}. {gib(prediction.needed_bytes):>10}  {ratio:>7.2f}x  {first.strip()}"
         yield from more
         for change in rung.set.changes:
-            yield f"{' ' * 28}changes the result: {change}"
+            yield from wrapped(f"changes the result: {change}", indent=" " * 30, first=" " * 28)
     yield ""
     yield from wrapped(STEP, indent="  ", first="")
 
@@ -84,18 +84,23 @@ def _named(rung: Rung) -> str:
 def _offers(ladder: Ladder) -> Iterator[str]:
     said = "not considered, as it changes what is learned (`plan.allow=[...]` or `plan.allow=all`)"
     yield from wrapped(said, indent="  ", first="")
-    yield from (f"  {offer}" for offer in ladder.offers)
+    for offer in ladder.offers:
+        yield from wrapped(offer, indent="    ", first="  ")
 
 
 def _inverse(ladder: Ladder, inverse: Inverse) -> Iterator[str]:
     rung = ladder.rungs[-1] if ladder.rungs else ladder.least
     yield from wrapped(f"with {_named(rung)}", indent="  ", first="")
-    if inverse.longest is not None:
-        yield f"  longest `truncation.max_length`   {inverse.longest:,}"
-    if inverse.most_rows is not None:
-        yield f"  largest `run.batch_size`          {inverse.most_rows:,}"
-    if inverse.card is not None:
-        yield f"  smallest card that runs it       {inverse.card}"
+    rows = (
+        ("longest `truncation.max_length`", inverse.longest), ("largest `run.batch_size`", inverse.most_rows),
+        ("smallest card that runs it", inverse.card),
+    )  # fmt: skip
+    room = 32 if width() >= NARROW else 0
+    for name, found in rows:
+        if found is not None:
+            yield from wrapped(
+                f"{name:<{room}} {f'{found:,}' if isinstance(found, int) else found}", indent="    ", first="  "
+            )
 
 
 def ladder_data(ladder: Ladder, inverse: Inverse | None) -> dict[str, Any]:

@@ -126,16 +126,14 @@ def show_out_of_memory(error: OutOfMemory, prediction: Prediction) -> list[Any]:
 def show_machine(machine: Machine) -> list[str]:
     """A machine's numbers."""
     tera = 1e12
-    return [
-        f"{machine.name}, capability {machine.capability / 10:g}",
-        f"  memory               {gib(machine.memory or 0)}",
-        f"  outside allocator    {gib(machine.outside)}",
-        f"  cublas workspace     {gib(machine.blas)}",
-        f"  matrix products      {machine.matmul / tera:.0f} Tflop/s, float32 {machine.matmul_float32 / tera:.0f}",
-        f"  attention            {machine.attention}, with a mask {machine.attention_masked}",
-        f"  memory bandwidth     {machine.bandwidth / tera:.2f} TB/s",
-        f"  copies to the host   {machine.host_copy / 1e9:.0f} GB/s",
-    ]
+    rows = (
+        ("memory", gib(machine.memory or 0)), ("outside allocator", gib(machine.outside)), ("cublas workspace", gib(machine.blas)),
+        ("matrix products", f"{machine.matmul / tera:.0f} Tflop/s, float32 {machine.matmul_float32 / tera:.0f}"),
+        ("attention", f"{machine.attention}, with a mask {machine.attention_masked}"),
+        ("memory bandwidth", f"{machine.bandwidth / tera:.2f} TB/s"), ("copies to the host", f"{machine.host_copy / 1e9:.0f} GB/s"),
+    )  # fmt: skip
+    told = (line for name, text in rows for line in wrapped(text, " " * 23, first=f"  {name:<19}  "))
+    return [f"{machine.name}, capability {machine.capability / 10:g}", *told]
 
 
 def sized(size: int) -> str:

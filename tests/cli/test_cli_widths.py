@@ -4,11 +4,17 @@ import re
 
 import pytest
 
+from memcfg import Plan
 from memcfg.planner.budget import Budget
+from memcfg.planner.inverse import Inverse
+from memcfg.planner.machine import named
 from memcfg.planner.prediction import Piece, Prediction, Timeline
+from memcfg.planner.search import Ladder, Rung
+from memcfg.planner.sets import Set
 from memcfg.report.checked import checked_text
 from memcfg.report.console import Terminal
-from memcfg.report.memory import show_prediction
+from memcfg.report.ladder import show_ladder
+from memcfg.report.memory import show_machine, show_prediction
 from memcfg.report.summary import summary
 
 COMMANDS = [
@@ -70,10 +76,23 @@ class Found:
     seconds, loss, peak_bytes = 3.0, 7.5, 2**30
 
 
+RUNG = Rung(
+    Set(Plan({}), {"checkpointing.mode": "full", "loss.kernel": "torch"}, ("fewer bits of the optimizer's state",)),
+    PREDICTION,
+)
+LADDER = Ladder(
+    2**31, named("h100"), (RUNG,), RUNG, RUNG, 10.0, 12, 96, ("`optimizer.name=adamw_8bit`: eight bits of state",)
+)
+NOTHING = Ladder(2**20, named("h100"), (), RUNG, RUNG, 10.0, 12, 96)
+
+
 @pytest.mark.parametrize("columns", [80, 40])
 def test_results_that_take_long_fit_too(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     terminal = Terminal()
+    terminal.show(
+        *show_ladder(LADDER, Inverse(4096, 12, "rtx4090")), *show_ladder(NOTHING, None), *show_machine(named("h100"))
+    )
     terminal.show(*show_prediction(PREDICTION, Budget(2**31, "request"), color=False))
     terminal.show(summary(REPORT), checked_text(Found()))
     assert too_wide(capsys.readouterr().out, columns) == []

@@ -57,3 +57,19 @@ def test_the_nearest_key_comes_first(said, meant):
 @pytest.mark.parametrize("said", ["zzz", "colour", "wandb", ""])
 def test_nothing_is_offered_where_nothing_is_near(said):
     assert nearest(said, KEYS) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "offered"),
+    [
+        ("run.lr", ()),  # a section that exists, and nothing in it that is near
+        ("quantization.bits", ()),
+        ("packing.batch", ()),
+        ("run.max_length", ("truncation.max_length",)),  # the right key in the wrong section
+        ("packing.stratgy", ("packing.strategy",)),
+        ("batch_size", ("run.batch_size",)),
+        ("gradient_accumulation_steps", ("run.accumulation",)),  # not also `run.steps`, with which it shares a word
+    ],
+)
+def test_only_what_is_near_is_offered(said, offered):
+    assert nearest(said, KEYS) == offered

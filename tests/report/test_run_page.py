@@ -43,6 +43,13 @@ def test_the_pictures_say_what_they_show(run_folder, whole_page):
     assert "2 rows of the first step, 4 documents, 96.9 % filled" in labels
 
 
+def test_a_run_that_was_gone_on_with_says_which_steps_it_has_seen(run_folder, whole_page):
+    report = json.loads((run_folder / "report.json").read_text())
+    (run_folder / "report.json").write_text(json.dumps(report | {"steps": 25}))
+    seen = "Seen while training: 60 documents in 20 rows over 10 steps, the last of 25."
+    assert seen in whole_page(page_of(read(run_folder))).texts("p")
+
+
 def test_a_secret_is_nowhere_on_the_page(run_folder):
     assert "hunter2" not in page_of(read(run_folder))
     assert "***" in page_of(read(run_folder))

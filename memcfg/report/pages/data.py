@@ -103,15 +103,17 @@ def _reasons(data: Object, side: str) -> Iterator[Part]:
 # ------------------------------------------------------------------------------------------------------------- shapes
 
 
-def shapes(data: Object) -> Markup | None:
-    """How long documents were, how full rows were, and the first rows as they lay."""
+def shapes(data: Object, steps: float | None = None) -> Markup | None:
+    """How long documents were, how full rows were, and the first rows as they lay. `steps`: those of the whole run, of which
+    a run that was gone on with has seen the last."""
     found = [figure for figure in (_lengths(data), _filled(data)) if figure is not None]
     if not found:
         return None
     told = (
         f"Seen while training: {count(number(data, 'documents'), 'document')} in {count(number(data, 'rows'), 'row')} over "
-        f"{count(number(data, 'steps'), 'step')}."
+        f"{count(number(data, 'steps'), 'step')}"
     )
+    told += f", the last of {steps:,.0f}." if steps and steps > number(data, "steps") else "."
     return together([el("p", told, cls="soft"), el("div", *found, cls="charts"), _first(data)])
 
 

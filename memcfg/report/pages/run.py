@@ -63,7 +63,7 @@ def sections(files: RunFiles) -> Page:
     if plan is not None:
         made.add("decisions", "Decisions", "effective.json", lambda: decisions.decisions(plan, effective))
     made.add("data", "Tokens and rows", "ledger.json", lambda: data.ledger(ledger) if ledger else None)
-    made.add("shapes", "Lengths and packing", "batches.json", lambda: data.shapes(shapes))
+    made.add("shapes", "Lengths and packing", "batches.json", lambda: data.shapes(shapes, finite(report.get("steps"))))
     made.add("speed", "Speed and gradients", "metrics.jsonl", lambda: training.speed(lines))
     made.add("metrics", "What the trainer logged", "metrics.jsonl", lambda: training.metrics(lines))
     remembered = files.object("memory.json")

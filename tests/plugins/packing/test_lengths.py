@@ -100,6 +100,14 @@ def test_lines_fit_a_terminal_and_the_page_needs_nothing_else(whole_page: Any) -
     assert f"truncation.max_length={found.recommended}" in page.texts("code")
 
 
+def test_lines_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = show(of([3, 50, 400, 9000], chosen=300))
+    assert all(len(line) <= 40 for line in lines if "`" not in line)
+    assert "  300" in lines
+    assert any(line.startswith("    tokens lost ") for line in lines)
+
+
 def test_a_picture() -> None:
     pytest.importorskip("matplotlib")
     assert png(of([3, 5, 9])).startswith(b"\x89PNG")
