@@ -1,17 +1,23 @@
 """Which attention runs, and how it keeps documents apart that share a row."""
 
-from memcfg import Bool, Default, Enum, Fact, Forbid, Force, Plugin, key, only_when
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import Bool, Check, Default, Enum, Fact, Forbid, Force, Plugin, Setting, key, only_when
 from memcfg_attention.architectures import EAGER, STATEFUL
 
 MASKING = ("sdpa", "eager", "flex")
-FLAT = ("varlen", "flash2", "flash3")
+FLAT = ("varlen", "flash2", "flash3", "kernels")
 
 implementation = Enum(
     "attention.implementation",
     MASKING + FLAT,
     open=True,
     doc="attention kernel: sdpa (torch's own), eager (plain matrix products), varlen (torch's own over documents of any "
-    "length), flash2 and flash3 (their packages), flex (compiled block masks)",
+    "length), flash2 and flash3 (their packages), kernels (one of the hub's, `attention.repository`), flex (compiled block "
+    "masks)",
 )
 separation = Enum(
     "attention.separation",
@@ -21,6 +27,15 @@ separation = Enum(
     doc="how attention keeps documents apart that share a row: rows (masks), flat (cumulative lengths); unset: it cannot",
 )
 cudnn = Bool("attention.cudnn", doc="let `sdpa` use cuDNN's kernel on a GPU")
+repository = Setting(
+    "attention.repository", str, default=None, nullable=True,
+    doc="the hub's repository of compiled attention kernels for `kernels`, such as kernels-community/flash-attn2",
+)  # fmt: skip
+trust = Setting(
+    "attention.trust_remote_code", bool, default=False,
+    doc="download and run the code of `attention.repository`, which memcfg has not seen",
+)  # fmt: skip
+kernels = Fact("attention.kernels", probe="memcfg_attention.facts:kernels", doc="the package kernels is installed")
 flash2 = Fact("attention.flash2", probe="memcfg_attention.facts:flash2", doc="the package flash-attn is installed")
 flash3 = Fact("attention.flash3", probe="memcfg_attention.facts:flash3", doc="FlashAttention 3 is installed")
 
@@ -34,10 +49,26 @@ NO_SDPA = (
 shares = gpu & (capability >= 80) & padding_free.on & ~model.isin(*EAGER)
 """Where documents share rows and a kernel over cumulative lengths could serve."""
 
+
+def _named(values: Mapping[str, Any]) -> str | None:
+    name = values["attention.repository"]
+    if name is None:
+        return "no repository is named: add `attention.repository=kernels-community/flash-attn2`, or another"
+    owner, _, rest = name.partition("/")
+    return None if owner and rest and "/" not in rest else f"`{name}` is no repository of the hub: write `owner/name`"
+
+
+def _trusted(values: Mapping[str, Any]) -> str | None:
+    if values["attention.trust_remote_code"]:
+        return None
+    name = values["attention.repository"]
+    return f"`{name}` is downloaded and run: if you trust it, add `attention.trust_remote_code=true`"
+
+
 plugin = Plugin(
     name="attention",
     doc="attention kernels with documents kept apart",
-    options=[implementation, separation, cudnn, flash2, flash3],
+    options=[implementation, separation, cudnn, repository, trust, flash2, flash3, kernels],
     rules=[
         Default(
             implementation, "sdpa", id="attention.implementation.default",
@@ -83,6 +114,16 @@ plugin = Plugin(
             (implementation == "flash3") & flash3.off, id="attention.flash3.installed",
             because="FlashAttention 3 is not installed", suggest=["attention.implementation=varlen"],
         ),
+        Forbid(
+            (implementation == "kernels") & kernels.off, id="attention.kernels.installed",
+            because="the package `kernels` is not installed", suggest=["attention.implementation=varlen"],
+        ),
+        Check([implementation, repository], _named, when=implementation == "kernels", id="attention.kernels.named",
+              because="the hub has many repositories of kernels"),
+        Check([implementation, repository, trust], _trusted, when=implementation == "kernels", id="attention.kernels.trusted",
+              because="a kernel of the hub is code"),
+        *only_when(implementation == "kernels", repository, trust,
+                   because="only `attention.implementation=kernels` takes code from the hub"),
         Forbid(
             implementation.isin(*FLAT) & (dtype == "float32"), id="attention.kernel.dtype",
             because="its kernels take 16-bit numbers only",

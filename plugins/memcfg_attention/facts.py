@@ -12,6 +12,11 @@ def flash2(choices: Mapping[str, Any]) -> bool:
     return find_spec("flash_attn") is not None
 
 
+def kernels(choices: Mapping[str, Any]) -> bool:
+    """Whether the package `kernels`, which fetches compiled kernels from the hub, is installed."""
+    return find_spec("kernels") is not None
+
+
 def flash3(choices: Mapping[str, Any]) -> bool:
     """Whether FlashAttention 3 is installed."""
     return find_spec("flash_attn_interface") is not None

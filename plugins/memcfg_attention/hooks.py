@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memcfg import Problem, RunError, hookimpl
+from memcfg import Problem, RunError, hookimpl, hub
 from memcfg.engine.evidence import Effective
 from memcfg.engine.forward import causal_model
 from memcfg_attention import FLAT
@@ -57,7 +57,10 @@ class WithoutCudnn(AbstractContextManager[None]):
 def memcfg_attention(plan: Plan, model: torch.nn.Module) -> Attention:
     inner: Any = causal_model(model)
     option = plan["attention.implementation"]
-    name = _name(option)
+    name = _name(option, plan.get("attention.repository"))
+    if option == "kernels":
+        _refuse_untrusted(plan)
+        hub.reachable()
     try:
         inner.set_attn_implementation(name)
     except (ValueError, ImportError) as error:
@@ -79,8 +82,18 @@ def memcfg_attention(plan: Plan, model: torch.nn.Module) -> Attention:
     return MaskedAttention(name, config.get_text_config(), inner.dtype, own_masks=config.model_type in MASKED)
 
 
-def _name(option: str) -> str:
-    """What Transformers calls an implementation; `varlen` is made known to it first."""
+def _refuse_untrusted(plan: Plan) -> None:
+    """Raise `RunError` for a plan, made by hand, that would run code of the hub without saying that it may."""
+    if not plan.get("attention.trust_remote_code"):
+        text = f"the code of `{plan.get('attention.repository')}` would be downloaded and run"
+        raise RunError(Problem(text, key="attention.trust_remote_code", fix="attention.trust_remote_code=true"))
+
+
+def _name(option: str, repository: str | None = None) -> str:
+    """What Transformers calls an implementation; `varlen` is made known to it first. A repository of kernels it fetches
+    itself, and refuses where the hub does not vouch for its owner."""
+    if option == "kernels":
+        return str(repository)
     if option in FLAT:
         from memcfg_attention import lengths
 
@@ -104,7 +117,7 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     model: Any = causal_model(run.model)
     name = getattr(model.config.get_text_config(), "_attn_implementation", None)
     option = plan["attention.implementation"]
-    effective = option if name == _name(option) else name
+    effective = option if name == _name(option, plan.get("attention.repository")) else name
     found.append(
         Effective(
             "attention.implementation", effective, f"`{name}` is what the layers of `{type(model).__name__}` look up"

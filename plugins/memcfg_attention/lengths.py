@@ -1,7 +1,7 @@
 """Attention over cumulative lengths: all documents in one row, each attending within its own, no mask anywhere.
 
-`varlen` is torch's own `torch.nn.attention.varlen.varlen_attn`, registered with Transformers; `flash2` and `flash3` are
-Transformers' own, which take the same arguments. Rows of one document each (the padded layout) are cumulative lengths
+`varlen` is torch's own `torch.nn.attention.varlen.varlen_attn`, registered with Transformers; `flash2`, `flash3` and kernels
+of the hub go through Transformers' own function, which takes the same arguments. Rows of one document each (the padded layout) are cumulative lengths
 too: what is padded lies to the right, where a causal document does not look.
 """
 
