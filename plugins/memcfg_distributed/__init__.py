@@ -15,6 +15,7 @@ from memcfg import (
     Forbid,
     Force,
     Ignored,
+    NotYet,
     Plugin,
     Require,
     Setting,
@@ -144,6 +145,12 @@ plugin = Plugin(
         *only_when(strategy != "none", processes, because="a single process has nothing to spread"),
     ],
     provides={"distributed.strategy": ("ddp", "fsdp2", "zero2", "zero3")},
+    not_yet=[
+        NotYet(
+            (strategy == "fsdp2") & key("quantization.mode").isin("nf4", "fp4"),
+            "bitsandbytes loses how its four-bit weights were packed when torch makes shards of them",
+        )
+    ],
     groups={"distributed": "how the work is spread over processes"},
     active=strategy != "none",
     hooks="memcfg_distributed.hooks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ class Shards:
         self.load_on = loaded_on(plan)
 
     def join(self) -> None:
+        # torch warns of results that somebody might write into; nothing here writes into what a module returned
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
         fresh_state(cpu=self.device == "cpu", **backend_of(self.device))
         if self.device == "cpu":
             # For processes on CPUs Accelerate leaves the sharding out without a word and makes replicas. It shards for

@@ -40,7 +40,7 @@ class Zero:
 
     def arguments(self, model: torch.nn.Module) -> Mapping[str, Any]:
         half = self.plan.get("model.dtype") == "bfloat16"
-        return {**CONFIGURED, "deepspeed": self.config(), "use_cpu": False, "bf16": half}
+        return {**CONFIGURED, "deepspeed": self.config(), "bf16": half}
 
     def config(self) -> dict[str, Any]:
         """DeepSpeed's configuration. Its accumulation is fixed at one: the engine says when a step is complete."""
