@@ -141,6 +141,7 @@ class EngineTrainer(Trainer):
         """Train from a checkpoint. Raises `RunError` where its rows are not this run's."""
         first = self.loader.at(0, 0) if not hasattr(self.run.train, "__len__") else []
         resuming.refuse_other_rows(point.data, fingerprint.of(self.run.train, first))
+        self.data = dict(point.data)
         missing = kept.load(self.run.kept, point.path, self.args.process_index)
         if missing:
             raise RunError(Problem(f"`{point.path}` holds no state of the {missing[0]}", key=resuming.KEY))
