@@ -20,6 +20,7 @@ from memcfg.commands.journal import JOURNAL_FILE, PAGE_FILE
 from memcfg.commands.train import PLAN_FILE, REPORT_FILE
 from memcfg.errors import ConflictError, MemcfgError, RequestError
 from memcfg.files import write_atomic
+from memcfg.redact import clean, redacted
 from memcfg.report.console import Terminal
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ Status = Literal["running", "completed", "refused", "failed", "interrupted"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one job. refused: no plan; failed: the run stopped. `results`: the report of a completed run."""
+    """What became of one job. `overrides` are without secrets; refused: no plan; failed: the run stopped. `results`: the report of a completed run."""
 
     number: int
     overrides: tuple[str, ...]
@@ -74,25 +75,27 @@ class Job:
         from memcfg.compose.modes import this_job
 
         number, overrides, _, folder = this_job()
-        begun = Outcome(number, tuple(overrides), folder, "running")
+        begun = Outcome(number, redacted(overrides), folder, "running")
         terminal = Terminal(quiet=self.quiet, color=self.color)
-        terminal.say("", f"job {number}: {' '.join(overrides)}")
+        terminal.say("", f"job {number}: {' '.join(begun.overrides)}")
+        for file in Path(folder).glob(".hydra/*.yaml"):  # Hydra has written down what was typed
+            clean(file)
         make_room(Path(folder), begun.overrides)
         _write(begun)
         try:
-            outcome = self._outcome(begun, terminal)
+            outcome = self._outcome(begun, overrides, terminal)
         except BaseException as error:
             _write(replace(begun, status="interrupted", reason=type(error).__name__, exit_code=130))
             raise
         _write(outcome)
         return outcome
 
-    def _outcome(self, begun: Outcome, terminal: Terminal) -> Outcome:
+    def _outcome(self, begun: Outcome, said: list[str], terminal: Terminal) -> Outcome:
         """Resolve, where the job runs and for the host that runs it, and train."""
         from memcfg.commands.train import planned
         from memcfg.compose.request import compose, installed
 
-        registry, said = installed(), list(begun.overrides)
+        registry = installed()
         try:
             request = compose(said, registry=registry, config_dir=self.config_dir, searchpath=self.searchpath)
             return self._trained(begun, planned(request, registry, terminal), registry, terminal)
@@ -172,6 +175,8 @@ def make_room(folder: Path, overrides: tuple[str, ...]) -> None:
         return
     if earlier.status == "completed" or earlier.overrides != overrides:
         raise MemcfgError(f"`{folder}` holds the results of another job: {' '.join(earlier.overrides)}")
+    if "run.resume=auto" in overrides:
+        return  # what is there is gone on with
     for pattern in LEFT:
         for path in folder.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ from memcfg.commands.journal import PAGE_FILE
 from memcfg.commands.words import own_words
 from memcfg.errors import Problem, RequestError
 from memcfg.files import write_atomic
+from memcfg.redact import redacted
 from memcfg.report.console import Terminal
 
 if TYPE_CHECKING:
@@ -51,14 +52,15 @@ class Sweep:
         from memcfg.report.sweep import show_excluded
 
         self.folder = folder
-        kept, self.excluded = pruned(self.points, self.registry, points)
+        kept, excluded = pruned(self.points, self.registry, points)
+        self.excluded = [replace(point, overrides=redacted(point.overrides)) for point in excluded]
         if self.excluded and not self.terminal.json:
-            self.terminal.show(*show_excluded(self.excluded, kept))
+            self.terminal.show(*show_excluded(self.excluded, [redacted(point) for point in kept]))
         if self.excluded and (self.fail or not kept):
             raise RequestError(_nothing_runs(len(self.excluded), len(points), self.fail))
         self.done = earlier(folder, kept) if self.resume else []
         finished = {outcome.overrides for outcome in self.done}
-        return [(number, point) for number, point in enumerate(kept) if point not in finished]
+        return [(number, point) for number, point in enumerate(kept) if redacted(point) not in finished]
 
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
@@ -74,6 +76,7 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     tree, normalised = prepare(words, registry, arguments.config_dir, sweeps=True)
     if normalised.problems:
         raise RequestError(*normalised.problems)
+    refuse_one_folder(words)
     folders, _ = hydra_searchpath(words)
     inline = said.get("isolation") == "inline"
     job = Job(arguments.config_dir, tuple(folders), terminal.quiet, terminal.color, inline)
@@ -86,6 +89,15 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
         conclude(sweep, [])
         raise
     return conclude(sweep, [_outcome(ret) for ret in returned])
+
+
+def refuse_one_folder(words: Sequence[str]) -> None:
+    """Raise `RequestError` for a folder that all jobs would share."""
+    if any(word.lstrip("+").startswith("run.dir=") for word in words):
+        text = "the jobs of a sweep cannot lie in one folder: each gets its own"
+        raise RequestError(
+            Problem(text, key="run.dir", fix="write `hydra.sweep.dir=FOLDER` for the folder of them all")
+        )
 
 
 def conclude(sweep: Sweep, outcomes: Sequence[Outcome]) -> int:
@@ -129,7 +141,8 @@ def earlier(folder: Path, points: Sequence[tuple[str, ...]]) -> list[Outcome]:
         fix = "name the folder of the earlier sweep: `hydra.sweep.dir=multirun/DATE/TIME`"
         raise RequestError(Problem(f"there is no earlier sweep in `{folder}`", key="sweep.resume", fix=fix))
     found = [outcome for outcome in _statuses(folder) if outcome.status == "completed"]
-    return [outcome for outcome in found if outcome.overrides in points]
+    wanted = {redacted(point) for point in points}
+    return [outcome for outcome in found if outcome.overrides in wanted]
 
 
 def _statuses(folder: Path) -> list[Outcome]:

@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 
 from memcfg.errors import Problem, RequestError, RunError
 from memcfg.files import reason
+from memcfg.redact import clean
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
@@ -65,6 +66,7 @@ class Grid(Sweeper):  # type: ignore[misc]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             OmegaConf.save(self.config, folder / "multirun.yaml")
+            clean(folder / "multirun.yaml")
         except OSError as error:
             text, fix = f"cannot use `{folder}`: {reason(error)}", "choose a folder with room that you may write"
             raise RunError(Problem(text, key="hydra.sweep.dir", fix=fix)) from error

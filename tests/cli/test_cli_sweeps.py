@@ -285,3 +285,39 @@ def test_jobs_may_share_one_process(tmp_path, program):
     assert done.returncode == 0, done.stderr
     assert "2 jobs, 2 completed" in done.stdout
     assert not (tmp_path / "swept" / "0" / "output.log").exists()
+
+
+# ------------------------------------------------------------------------------------------------- secrets and folders
+
+
+def test_a_secret_of_the_command_line_is_written_nowhere(tmp_path, program):
+    (tmp_path / "memcfg_local.py").write_text(
+        "from memcfg import Plugin, Setting\n"
+        "token = Setting('mine.token', str, default=None, nullable=True, secret=True, doc='what opens the door')\n"
+        "plugin = Plugin(name='mine', options=[token])\n"
+    )
+    words = ["mine.token=hf_sesame", "data=jsonl", "data.path=none.jsonl", "run.seed=1,2"]
+    done = program("-m", "--local", *words, "hydra.sweep.dir=swept", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "no such file: `none.jsonl`" in done.stdout + done.stderr
+    files = [path for path in (tmp_path / "swept").rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"status.json", "sweep.csv", "sweep.md"}
+    assert not [str(path) for path in files if "sesame" in path.read_text(errors="replace")]
+    assert "sesame" not in done.stdout + done.stderr
+    assert read_status(tmp_path / "swept" / "0" / "status.json").overrides[0] == "mine.token=***"
+
+
+def test_jobs_cannot_share_a_folder(memcfg):
+    code, _, said = memcfg("-m", "run.seed=1,2", "run.dir=same")
+    assert code == 2
+    assert said == (
+        "error: `run.dir`: the jobs of a sweep cannot lie in one folder: each gets its\n  own\n"
+        "  write `hydra.sweep.dir=FOLDER` for the folder of them all\n"
+    )
+
+
+def test_a_job_that_goes_on_keeps_what_it_has(tmp_path):
+    status(0, tmp_path, "interrupted", overrides=("run.resume=auto",))
+    (tmp_path / "checkpoint-2").mkdir()
+    make_room(tmp_path, ("run.resume=auto",))
+    assert (tmp_path / "checkpoint-2").is_dir()
