@@ -75,11 +75,13 @@ def execute(
     Until the first step nothing is left behind by a failure: a folder that holds a plan and no run would look like one."""
     from memcfg.commands.fit import expectation, explain
     from memcfg.engine.joining import join, leave
+    from memcfg.engine.tracking import refuse_missing
     from memcfg.planfile import save
     from memcfg.report.progress import TrainingTalk
     from memcfg.report.summary import header
 
     registry.preflight(plan)
+    refuse_missing(plan)
     hooks = registry.hooks(plan)
     calm_openmp(plan.device)
     if (done := finished(plan, run_dir)) is not None:

@@ -49,6 +49,10 @@ run: tuple[Option, ...] = (
         doc="steps between two evaluations; null evaluates at the end only", free=True,
     ),
     Setting(
+        "run.report_to", (list, str), default=[], free=True,
+        doc="where metrics go besides `metrics.jsonl`: tensorboard, wandb, trackio",
+    ),
+    Setting(
         "run.resume", str, default=None, nullable=True,
         doc="checkpoint, or folder of a run, to go on from; `auto` means the newest in `run.dir`", free=True,
     ),

@@ -32,7 +32,7 @@ class Course(TrainerCallback):
 
     def __init__(self, folder: Path, reporter: Reporter, start: Start | None = None, *, main: bool = True) -> None:
         """`start`: where training begins; `main`: whether this process is the one that writes."""
-        self.folder, self.reporter, self.start = folder, reporter, start or Start()
+        self.folder, self.reporter, self.start, self.main = folder, reporter, start or Start(), main
         self.metrics = MetricsFile(folder / "metrics.jsonl" if main else None)
         self.canaries: dict[str, str] = {}
         self._begun = False

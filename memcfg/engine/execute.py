@@ -25,7 +25,7 @@ import torch
 from transformers import set_seed
 from transformers.utils import logging
 
-from memcfg.engine import memory, resuming
+from memcfg.engine import memory, resuming, tracking
 from memcfg.engine.build import Run, build
 from memcfg.engine.checkpoint import PREFIX, Checkpoint
 from memcfg.engine.course import Course
@@ -123,6 +123,7 @@ def refuse(plan: Plan) -> None:
     if plan.assumed:
         names = ", ".join(f"`{name}`" for name in plan.assumed)
         raise RunError(Problem(f"assumed facts are for planning only, and {names} are assumed", key="assume"))
+    tracking.refuse_missing(plan)
     if plan.device == "cuda" and not torch.cuda.is_available():
         raise RunError(Problem("the plan was made for a CUDA device, and torch sees none here", key="device.type"))
 
@@ -131,7 +132,9 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> En
     """The trainer after training. The account is written however training ends, if it got as far as the first line."""
     largest = memory.Largest(run.layout)
     run.layout = largest
-    trainer = EngineTrainer(run, folder, callbacks=[course])
+    begun = course.start.point.step if course.start.point else 0
+    trackers = tracking.callbacks(run.plan, folder, begun) if course.main else []
+    trainer = EngineTrainer(run, folder, callbacks=[course, *trackers])
     run.layout = largest.layout  # the trainer's rows go through the one that looks; held-out rows need not
     course.trainer = trainer
     trainer.before_saving, trainer.tell = course.before_saving, course.reporter.note

@@ -17,7 +17,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from memcfg.batch import Evaluated
-from memcfg.engine import canaries, checkpoint, fingerprint, kept, means, notfinite, resuming
+from memcfg.engine import canaries, checkpoint, fingerprint, kept, means, notfinite, resuming, tracking
 from memcfg.engine.build import Run
 from memcfg.engine.checkpoint import Checkpoint
 from memcfg.engine.joining import Group
@@ -38,12 +38,22 @@ SCHEDULERS: Final[Mapping[str, dict[str, Any]]] = {"cosine_with_min_lr": {"min_l
 """Arguments of schedulers that have to be told something: the lowest learning rate, as a share of the peak."""
 
 
+class Arguments(TrainingArguments):
+    """Trainer's arguments, of which trackers are told the plan that they were made from."""
+
+    plan: Plan | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() if self.plan is None else tracking.configuration(self.plan)
+
+
 def arguments(plan: Plan, folder: Path, **further: Any) -> TrainingArguments:
     """What Trainer is told. Loading, logging, evaluating and saving are the engine's; Trainer only says when. `further`
     is what a strategy adds."""
     every = {name: plan.get(f"run.{name}") for name in ("eval_steps", "save_steps")}
-    args = TrainingArguments(
+    args = Arguments(
         output_dir=str(folder),
+        run_name=folder.name,
         max_steps=plan["run.steps"],
         per_device_train_batch_size=plan["run.batch_size"],
         gradient_accumulation_steps=1,
@@ -68,6 +78,7 @@ def arguments(plan: Plan, folder: Path, **further: Any) -> TrainingArguments:
         use_cpu=further.pop("use_cpu", plan.device == "cpu"),
         **further,
     )
+    args.plan = plan
     if args.n_gpu > 1:
         args._n_gpu = 1  # one process drives one GPU; Trainer would wrap the model in DataParallel
     return args

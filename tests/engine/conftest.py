@@ -35,7 +35,16 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-FREE = {"run.steps", "run.log_steps", "run.save_steps", "run.eval_steps", "run.keep_checkpoints", "run.resume"}
+FREE = {
+    "run.steps",
+    "run.log_steps",
+    "run.save_steps",
+    "run.eval_steps",
+    "run.keep_checkpoints",
+    "run.resume",
+    "run.report_to",
+    "run.on_oom",
+}
 """What may change when a run goes on from a checkpoint; `test_resume.py` holds it to what memcfg's options say."""
 
 

@@ -285,7 +285,7 @@ def test_what_may_change_is_what_moves_no_number() -> None:
     free = {option.key for option in plugin.options if option.free}
     assert free == {
         "run.dir", "run.steps", "run.log_steps", "run.save_steps", "run.eval_steps", "run.keep_checkpoints", "run.resume",
-        "run.on_oom", "budget.bytes",
+        "run.on_oom", "run.report_to", "budget.bytes",
     }  # fmt: skip
     others = {key.partition(".")[0] for key, option in load().theory.options.items() if option.free} - {
         "run",
