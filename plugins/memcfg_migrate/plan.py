@@ -24,6 +24,11 @@ CHOICES: Final = (
 )  # fmt: skip
 """Options that their group's files choose, in the order in which a command reads well; the others follow."""
 
+STAND_INS: Final[Mapping[str, Any]] = {
+    "rewards.functions": ["finished"], "gkd.teacher": "FOLDER", "data.path": "FILE", "model.path": "FOLDER",
+}  # fmt: skip
+"""What a plan cannot do without and a config may not tell, for a comparison of defaults alone."""
+
 _WORD: Final = re.compile(r"[A-Za-z_./~][\w./@+-]*")
 _RESERVED: Final = ("null", "true", "false", "nan", "inf", "none", "yes", "no", "on", "off", "~")
 
@@ -59,12 +64,18 @@ def worded(outcome: Outcome, registry: Registry) -> Migration:
     """The overrides, without those that memcfg takes by itself."""
     found = Migration(outcome)
     usual = _usual(outcome, registry)
-    kept = {key: c for key, c in outcome.carried.items() if c.given or not same(usual.get(key, UNSET), c.value)}
+    kept = {key: c for key, c in outcome.carried.items() if c.given or _differs(usual, c)}
     for key in sorted(kept, key=_place):
         text = override(key, kept[key].value)
         found.overrides.append(text)
         found.reasons.append((text, kept[key]))
     return found
+
+
+def _differs(usual: Mapping[str, Any], default: Carried) -> bool:
+    """Whether a default of the other program must be stated: not where nothing reads the option."""
+    value = usual.get(default.key)
+    return default.key not in usual or not (value is UNSET or same(value, default.value))
 
 
 def _usual(outcome: Outcome, registry: Registry) -> dict[str, Any]:
@@ -80,10 +91,12 @@ def _usual(outcome: Outcome, registry: Registry) -> dict[str, Any]:
         try:
             plan = registry.plan(Request(choices=choices, facts=probe(registry, given)))
         except ConflictError as error:
-            blamed = {key for conflict in error.conflicts for key in conflict.options} & set(given) - {"trainer.name"}
-            if not blamed:
+            options = {key for conflict in error.conflicts for key in conflict.options}
+            blamed, missing = options & set(given) - {"trainer.name"}, options & set(STAND_INS) - set(given)
+            if not blamed and not missing:
                 break
-            given = {key: value for key, value in given.items() if key not in blamed}
+            given = {key: value for key, value in given.items() if missing or key not in blamed}
+            given |= {key: STAND_INS[key] for key in missing}
         except MemcfgError:
             break
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg_migrate.becomes import carry, inert, learning, to
+from memcfg_migrate.becomes import carry, inert, learning, there, to
 from memcfg_migrate.outcome import Outcome
 from memcfg_migrate.said import Arg, Said
 from memcfg_migrate.trl.shared import common, router, rows, tokens
@@ -110,8 +110,10 @@ def _loss(said: Said, out: Outcome) -> None:
 
 
 def gkd_arguments() -> list[Arg]:
+    mine = ("completion_only_loss", "assistant_only_loss")
     return [
-        *arguments(),
+        *(arg for arg in arguments() if arg.name not in mine),
+        *(Arg(name, "bool?", {"assistant_only_loss": False}.get(name), there("not read by `GKDTrainer`")) for name in mine),
         Arg("temperature", "float", 0.9), Arg("lmbda", "float", 0.5, to("gkd.lmbda")),
         Arg("beta", "float", 0.5, to("gkd.beta")), Arg("max_new_tokens", "int", 128),
         Arg("teacher_model_name_or_path", "str?", None, to("gkd.teacher")),

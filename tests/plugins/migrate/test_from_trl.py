@@ -87,6 +87,8 @@ OVERRIDES = [
     ("kto", "desirable_weight: 1.5", {"run.steps=30", "kto.desirable_weight=1.5"}, ""),
     ("reward", "center_rewards_coefficient: 0.01",
      {"run.steps=30", "reward.center_coefficient=0.01"}, ""),
+    ("rloo", "", {"run.steps=30"}, "the rest is RLOO's own default here too"),
+    ("gkd", "lmbda: 0", {"run.steps=30", "gkd.lmbda=0.0"}, "what only SFT reads is not stated"),
 ]  # fmt: skip
 
 
@@ -188,6 +190,14 @@ def test_nothing_that_is_written_is_dropped(tmp_path, trainer):
 )
 def test_a_trainer_is_known_by_its_own_arguments(migrated, given, trainer):
     assert migrated(HUB + given).outcome.trainer == trainer
+
+
+GRPO = {"grpo.kl_correction=true", "run.save_steps=500", "run.seed=42", "run.steps=30"}
+
+
+def test_defaults_are_compared_though_the_rewards_are_not_known(migrated):
+    found = migrated(HUB, "grpo")
+    assert set(found.overrides) == (BASE - {"run.batch_size=8"}) | {"trainer=grpo"} | GRPO
 
 
 def test_overrides_survive_the_way_through_the_command_line(migrated):

@@ -14,6 +14,7 @@ import torch
 from memcfg_migrate.plan import migrate
 from memcfg_migrate.schedule import Length
 from memcfg_migrate.trl.read import source
+from memcfg_migrate.trl.trainers import TRAINERS
 from memcfg_migrate.trl.translate import outcome
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -82,6 +83,34 @@ def rows(path: Path, columns: tuple[str, ...]) -> Path:
     lines = [{"prompt": words(generator, 6) + " "} | {c: words(generator, 12) for c in columns} for _ in range(6)]
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     return path
+
+
+OLD = {
+    "evaluation_strategy", "logging_dir", "overwrite_output_dir", "warmup_ratio", "group_by_length", "max_seq_length",
+    "num_of_sequences", "dataset_batch_size", "max_prompt_length", "max_completion_length", "reference_free",
+    "vllm_max_model_length", "log_completions_hub_repo",
+}  # fmt: skip
+"""Arguments of older releases, or of some trainers only, that are known so that they can be explained."""
+
+
+@pytest.mark.parametrize("trainer", TRAINERS.values(), ids=TRAINERS)
+def test_the_tables_are_those_of_trl(trainer):
+    import dataclasses
+
+    import trl
+    from trl.experimental.gkd import GKDConfig
+    from trl.experimental.online_dpo import OnlineDPOConfig
+
+    rare = {"GKDConfig": GKDConfig, "OnlineDPOConfig": OnlineDPOConfig}
+    config = rare.get(trainer.config) or getattr(trl, trainer.config)
+    fields = {
+        f.name: f.default if f.default is not dataclasses.MISSING else f.default_factory()
+        for f in dataclasses.fields(config)
+    }
+    ours = {arg.name: arg.default for arg in trainer.args()}
+    assert not set(fields) - set(ours)
+    assert not set(ours) - set(fields) - OLD
+    assert {n: (d, fields[n]) for n, d in ours.items() if n in fields and d != fields[n] and n != "loss_type"} == {}
 
 
 def losses(path: Path) -> list[float]:
