@@ -96,6 +96,8 @@ def _named(package: str) -> frozenset[str]:
     spec = importlib.util.find_spec(package)
     folders = [] if spec is None else spec.submodule_search_locations or []
     files = [file for folder in folders for file in Path(folder).rglob("*.py")]
+    if spec is not None and not folders and str(spec.origin).endswith(".py"):
+        files = [Path(str(spec.origin))]  # a module that is no package
     return frozenset(name for file in files for name in _names(ast.parse(file.read_text(encoding="utf-8"))))
 
 

@@ -147,6 +147,14 @@ def _switched(candidates: Sequence[Candidate]) -> list[Installed]:
     return result
 
 
+def strangers() -> dict[str, list[str]]:
+    """Names in the environment's lists that no installed plugin or distribution has, by variable. They stop nothing: one list
+    may serve several installations."""
+    known = {name for candidate in _installed() for name in candidate.names}
+    found = {variable: sorted(_names(os.environ.get(variable)) - known) for variable in (ALLOW, BLOCK)}
+    return {variable: names for variable, names in found.items() if names}
+
+
 def _names(variable: str | None) -> set[str]:
     return {normal(name) for name in (variable or "").split(",") if name.strip()}
 

@@ -57,7 +57,7 @@ def show_checks(found: Installed, checks: Sequence[Check]) -> list[str]:
         lines += [line for more in check.lines[1:] for line in wrapped(more, " " * 26, first=" " * 24)]
     faults = sum(check.result == "fault" for check in checks)
     verdict = count(faults, "fault") if faults else "no fault"
-    return [*lines, "", f"`{found.name}` ({found.distribution} {found.version}): {verdict}"]
+    return [*lines, "", f"`{found.name}` ({f'{found.distribution} {found.version}'.strip()}): {verdict}"]
 
 
 def contributes(installed: Installed) -> str:

@@ -75,6 +75,16 @@ def test_options_that_nothing_reads(kitchen, text, unread):
     assert sorted(name for name in found if name.startswith("unread")) == unread
 
 
+def test_hooks_may_lie_in_a_single_module(tmp_path, monkeypatch):
+    from memcfg.registry import lint
+
+    (tmp_path / "soup_single.py").write_text("x = plan['soup.spoon']\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = names(lint_installed(registry(options=[KIND, SPOON, CUP], hooks="soup_single")))
+    assert [name for name in found if name.startswith("unread")] == ["unread-option soup.cup"]
+    lint._named.cache_clear()
+
+
 def test_options_of_what_cannot_be_run_yet_are_left_in_peace(kitchen):
     kitchen("")
     soon = [NotYet(KIND == "cold", because="there is no ice")]

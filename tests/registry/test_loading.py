@@ -47,6 +47,12 @@ def test_the_environment_allows_and_blocks_by_plugin_or_distribution(three, envi
     assert {status for name, status in found if name not in on} <= {"off"}
 
 
+def test_names_that_nothing_bears_are_told_in_the_listing(three):
+    told = three.cli("plugins", MEMCFG_PLUGINS_OFF="one,no_such,odd").stdout
+    assert told.endswith("note: no installed plugin is called `no-such` or `odd`, which `MEMCFG_PLUGINS_OFF` names\n")
+    assert "note:" not in three.cli("plugins", MEMCFG_PLUGINS_OFF="one", MEMCFG_PLUGINS="a-plugin").stdout
+
+
 def test_a_plugin_that_is_off_is_not_imported(three):
     code = "import sys\nfrom memcfg.registry import load\nload(); result = 'a_plugin' in sys.modules"
     assert three.run(code) is True

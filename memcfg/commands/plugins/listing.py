@@ -5,6 +5,7 @@ from __future__ import annotations
 from memcfg.commands.arguments import Arguments
 from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
+from memcfg.report.words import listed
 
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
@@ -14,6 +15,7 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
         fix = "write `memcfg plugins show NAME` for one of them"
         raise RequestError(Problem("`plugins list` takes no further words", key=arguments.rest[0], fix=fix))
     from memcfg.registry import load
+    from memcfg.registry.loader import strangers
 
     plugins = load(strict=False).plugins
     if arguments.has("json"):
@@ -24,4 +26,6 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
         from memcfg.report.plugins import show_plugins
 
         terminal.show(*show_plugins(plugins))
+        for variable, names in strangers().items():
+            terminal.show("", f"note: no installed plugin is called {listed(names)}, which `{variable}` names")
     return 0
