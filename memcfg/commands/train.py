@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
-from memcfg.commands.journal import JOURNAL_FILE, journal
+from memcfg.commands.journal import JOURNAL_FILE, PAGE_FILE, journal
 from memcfg.commands.ranks import launched, rank
 from memcfg.errors import OutOfMemory, Problem, RequestError, RunError
 from memcfg.files import reason, write_atomic
@@ -129,7 +129,8 @@ def _tell(report: dict[str, Any], terminal: Terminal, *more: str) -> None:
     if terminal.json:
         terminal.show(jsonform.text({"ok": True, **report}))
     else:
-        terminal.show("", *more, summary(report))
+        page = Path(report["run_dir"]) / PAGE_FILE
+        terminal.show("", *more, summary({**report, "page": str(page) if page.exists() else None}))
 
 
 def to_start(plan: Plan) -> int:

@@ -24,7 +24,7 @@ def summary(report: Mapping[str, Any]) -> str:
     """The closing summary. Takes the engine's report as plain data; what it lacks is left out.
 
     Keys: steps, seconds, loss_first, loss_last, eval_loss_first, eval_loss_last, reward_first, reward_last, completions,
-    tokens_per_second, peak_bytes, ledger, run_dir, model_dir."""
+    tokens_per_second, peak_bytes, ledger, run_dir, model_dir, page."""
     rows = [(name, text) for name, text in _rows(report) if text]
     width = max((len(name) for name, _ in rows), default=0)
     steps = f" {count(report['steps'], 'step')}" if report.get("steps") is not None else ""
@@ -60,6 +60,7 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "peak memory", _if(report.get("peak_bytes"), gib)
     yield "model", str(report.get("model_dir") or "")
     yield "run folder", str(report.get("run_dir") or "")
+    yield "report", str(report.get("page") or "")
 
 
 def change(first: float | None, last: float | None, *, share: bool = True) -> str:

@@ -79,3 +79,12 @@ def test_a_run_that_is_refused_to_go_on_leaves_what_was_said_before(told, tmp_pa
     assert caught is not None
     assert said["status"] == "completed"
     assert (tmp_path / "report.html").read_bytes() == page
+
+
+def test_a_page_that_cannot_be_made_is_a_warning(tmp_path, monkeypatch, capsys):
+    """A bug in the page, or a full disk, does not undo a night of training."""
+    monkeypatch.setattr("memcfg.commands.journal.write_page", lambda folder: 1 / 0)
+    with journal(PLAN, tmp_path, Terminal()):
+        pass
+    assert capsys.readouterr().err == "warning: no `report.html`: division by zero\n"
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "completed"

@@ -41,6 +41,7 @@ def test_a_run_and_its_repetition(bench, program, whole_page):
     assert again.returncode == 0, again.stderr
     assert again.stdout.lstrip().startswith("trained 3 steps")
     assert losses(bench / "again") == losses(run_dir)
+    assert first.stdout.splitlines()[-1].split() == ["report", f"runs/{run_dir.name}/report.html"]
     page = whole_page((run_dir / "report.html").read_text())
     assert {"Loss", "Decisions", "Tokens and rows", "Lengths and packing", "Memory", "Proof"} < set(page.texts("h2"))
     assert "not shown" not in page.texts("span"), "every file of a whole run can be shown"
