@@ -176,32 +176,42 @@ def part_loss(bench: Bench) -> None:
 
 def part_head(bench: Bench) -> None:
     def one() -> dict[str, Any]:
-        with gathers_of_head() as seen:
-            bench.trained(bench.plan(shape(bench.asked.shapes[0], bench.asked.tiny), "fsdp2", "run.steps=2"))
-        return {"gathers": len(seen), "note": "all of the run: canaries and evaluation too", "per_phase": seen}
+        with gathers_of_head() as steps:
+            bench.trained([*bench.plan(shape(bench.asked.shapes[0], bench.asked.tiny), "fsdp2"), "run.steps=2"])
+        return {"micro_batches": max(1, bench.asked.rows // WORLD), "gathers": steps}
 
     bench.tried("head", {"strategy": "fsdp2"}, one)
 
 
 @contextmanager
-def gathers_of_head() -> Iterator[list[str]]:
-    """Each time the shards that hold the output head are gathered, and whether a backward pass was under way."""
+def gathers_of_head() -> Iterator[list[int]]:
+    """How often the shards that hold the output head are gathered in each step."""
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group as groups
 
+    from memcfg.engine.trainer import EngineTrainer
+
     seen: list[str] = []
-    before = groups.FSDPParamGroup.unshard
+    steps: list[int] = []
+    before, step = groups.FSDPParamGroup.unshard, EngineTrainer.training_step
 
     def unshard(self: Any, *arguments: Any, **named: Any) -> Any:
         names = [str(getattr(p, "_param_fqn", "")) for p in self.fsdp_params]
-        if not self.is_unsharded and any("lm_head" in name or "embed_tokens" in name for name in names):
-            seen.append(str(getattr(self, "_training_state", "")))
+        head = [name for name in names if "lm_head" in name] or [name for name in names if "norm" in name]
+        if not self.is_unsharded and head and not any("layers." in name for name in head):
+            seen.append(head[0])
         return before(self, *arguments, **named)
 
-    groups.FSDPParamGroup.unshard = unshard  # type: ignore[method-assign]
+    def counted(self: Any, *arguments: Any, **named: Any) -> Any:
+        start = len(seen)
+        result = step(self, *arguments, **named)
+        steps.append(len(seen) - start)
+        return result
+
+    groups.FSDPParamGroup.unshard, EngineTrainer.training_step = unshard, counted  # type: ignore[method-assign]
     try:
-        yield seen
+        yield steps
     finally:
-        groups.FSDPParamGroup.unshard = before  # type: ignore[method-assign]
+        groups.FSDPParamGroup.unshard, EngineTrainer.training_step = before, step  # type: ignore[method-assign]
 
 
 def part_resume(bench: Bench) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from memcfg import Plan
+from memcfg.engine.forward import causal_model
 from memcfg_distributed.replicas import CONFIGURED, backend_of, fresh_state
 from memcfg_distributed.shards import loaded_on
 
@@ -39,6 +40,8 @@ class Zero:
             os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)
 
     def arguments(self, model: torch.nn.Module) -> Mapping[str, Any]:
+        if self.stage == 3:
+            _announce_head(model)
         half = self.plan.get("model.dtype") == "bfloat16"
         return {**CONFIGURED, "deepspeed": self.config(), "bf16": half}
 
@@ -68,6 +71,24 @@ class Zero:
         shards = sum(getattr(p, "ds_tensor", None) is not None for p in parameters)
         seen = f"a `{type(model).__name__}` of stage {stage()}, {shards} of {len(parameters)} parameters in shards"
         return f"zero{stage()}", seen
+
+
+def _announce_head(model: torch.nn.Module) -> None:
+    """Tell DeepSpeed, before the first forward, that the whole model's forward reads the output layer's weights: losses do
+    so without calling the layer. Where it finds that out by itself, in the middle of a forward, the order in which it
+    gathers weights is another the next time, and it gives up."""
+    inner = causal_model(model)
+
+    def announce(module: torch.nn.Module, _: Any) -> None:
+        from deepspeed.runtime.zero.partition_parameters import is_zero_param
+        from deepspeed.runtime.zero.partition_parameters import register_external_parameter as announced
+
+        handle.remove()
+        for parameter in module.get_output_embeddings().parameters():  # type: ignore[operator]
+            if is_zero_param(parameter):
+                announced(module, parameter)
+
+    handle = inner.register_forward_pre_hook(announce)
 
 
 def _no_compiler() -> None:
