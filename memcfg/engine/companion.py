@@ -36,6 +36,7 @@ def loaded(
         error.problems = tuple(replace(p, key=key) if p.key == "model.path" else p for p in error.problems)
         raise
     model.set_attn_implementation(attention.name)
+    model = hooks.companion(plan=plan, model=model, key=key)
     attach_head(model, hooks.head(plan=other, model=model))
     return frozen(model), tokenizer
 

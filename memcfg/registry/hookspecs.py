@@ -52,6 +52,12 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 
 
 @chain("model")
+def memcfg_companion(plan: Plan, model: torch.nn.Module, key: str) -> torch.nn.Module:
+    """A second, frozen model (a reference, a teacher) as it was loaded, with this technique applied. `key` is the option that
+    named it. Returns the model."""
+
+
+@chain("model")
 def memcfg_export(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     """The model as the run's `model` folder will hold it: adapters merged, weights unpacked. Called once, after training."""
 

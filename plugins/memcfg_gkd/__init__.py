@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Default, Ignored, Plugin, RenameKey, Setting, key, only_when
+from memcfg import Bool, Default, Forbid, Ignored, Plugin, RenameKey, Setting, key, only_when
 
 here = key("trainer.name") == "gkd"
 
@@ -15,13 +15,14 @@ beta = Setting(
     "gkd.beta", float, default=0.5, minimum=0.0, maximum=1.0,
     doc="between the forward KL divergence (0) and the reverse one (1)",
 )  # fmt: skip
+offload = Bool("gkd.teacher_offload", doc="keep the teacher in host memory but for its own forward", free=True)
 sequences = Setting("gkd.seq_kd", bool, default=False, doc="learn from completions that the teacher generates")
 dropout = Setting("gkd.disable_dropout", bool, default=True, doc="switch dropout off in student and teacher")
 
 plugin = Plugin(
     name="gkd",
     doc="distillation from a teacher, on given and on own completions",
-    options=[teacher, share, beta, sequences, dropout],
+    options=[teacher, share, beta, offload, sequences, dropout],
     rules=[
         Default(
             key("run.learning_rate"), 2e-5, when=here, id="gkd.run.learning_rate",
@@ -30,6 +31,18 @@ plugin = Plugin(
         Default(
             key("run.learning_rate"), 3e-3, when=here & (key("model.source") == "tiny"), id="gkd.run.learning_rate.tiny",
             because="a small model that starts from noise wants larger steps than one that was trained before",
+        ),
+        Default(
+            offload, False, when=here, id="gkd.teacher_offload.default", because="copies cost time where the device has room"
+        ),
+        Forbid(
+            offload.on & (key("device.type") == "cpu") & key("offload.rehearsal").off, id="gkd.teacher_offload.accelerator",
+            because="there is no accelerator whose memory it could free", suggest=["gkd.teacher_offload=false"],
+        ),
+        Forbid(
+            offload.on & (key("quantization.teacher") == "int8"), id="gkd.teacher_offload.int8",
+            because="eight-bit layers keep a hold of their weights on the device",
+            suggest=["quantization.teacher=nf4", "gkd.teacher_offload=false"],
         ),
         Ignored(
             key("loss.kernel"), when=here, except_values=("torch", "triton", "liger"), id="gkd.loss.kernel",
@@ -43,7 +56,7 @@ plugin = Plugin(
             "gkd.temperature", key("generation.temperature"), id="gkd.temperature.renamed",
             because="all trainers that generate share one temperature",
         ),
-        *only_when(here, teacher, share, beta, sequences, dropout, because="only `trainer=gkd` reads it"),
+        *only_when(here, teacher, share, beta, offload, sequences, dropout, because="only `trainer=gkd` reads it"),
     ],
     provides={"trainer.name": ("gkd",)},
     hooks="memcfg_gkd.hooks",

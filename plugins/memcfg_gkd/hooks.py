@@ -14,6 +14,7 @@ from memcfg.engine import pairs
 from memcfg.engine.dropout import rates, without_dropout
 from memcfg.engine.evidence import Effective
 from memcfg_gkd.objective import TaughtTokens
+from memcfg_gkd.resting import Resting
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -50,7 +51,8 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 def memcfg_objective(plan: Plan) -> TaughtTokens:
     refuse(plan)
     mib = plan.get("loss.chunk_mib")
-    return TaughtTokens(plan["gkd.teacher"], plan["gkd.beta"], (CHUNK_MIB if mib is None else mib) << 20)
+    budget = (CHUNK_MIB if mib is None else mib) << 20
+    return TaughtTokens(plan["gkd.teacher"], plan["gkd.beta"], budget, rests=bool(plan.get("gkd.teacher_offload")))
 
 
 @hookimpl
@@ -68,6 +70,8 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     if taught:
         size = sum(p.numel() for p in objective.teacher.parameters())
         found = [*found, Effective("gkd.beta", objective.beta, f"a teacher of {size:,} frozen weights")]
+        if plan.get("gkd.teacher_offload") is not None:
+            found.append(_rest(objective.resting))
     found = [*found, Effective("trainer.name", name, f"the objective is {type(objective).__name__}")]
     left = rates(run.model)
     if plan["gkd.disable_dropout"]:
@@ -75,6 +79,15 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
             Effective("gkd.disable_dropout", not left, f"{len(left)} dropout rates of the model are above zero")
         )
     return found
+
+
+def _rest(resting: Resting | None) -> Effective:
+    if resting is None:
+        return Effective("gkd.teacher_offload", False, "the teacher stays on its device")
+    text = (
+        f"{resting.bytes / 2**20:.1f} MiB of it on the device during {resting.times} forwards, on the host between them"
+    )
+    return Effective("gkd.teacher_offload", resting.times > 0 and resting.asleep, text)
 
 
 def refuse(plan: Plan) -> None:

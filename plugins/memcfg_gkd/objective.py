@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from memcfg.engine.forward import causal_model, model_logits
 from memcfg.engine.means import Means
 from memcfg.head.targets import nothing, supervised
 from memcfg_gkd.divergence import Divergence
+from memcfg_gkd.resting import Resting
 
 Tensor = torch.Tensor
 KEY = "gkd.teacher"
@@ -24,11 +26,13 @@ WORK = 4
 
 class TaughtTokens:
     """Counts supervised targets after the shift, like supervised fine-tuning. `beta` lies between the forward KL divergence
-    (0) and the reverse one (1); `budget` is how many bytes of logits may be alive at once."""
+    (0) and the reverse one (1); `budget` is how many bytes of logits may be alive at once; `rests` keeps the teacher in host
+    memory between its forwards."""
 
-    def __init__(self, path: str, beta: float, budget: int) -> None:
-        self.path, self.beta, self.budget = path, beta, budget
+    def __init__(self, path: str, beta: float, budget: int, *, rests: bool = False) -> None:
+        self.path, self.beta, self.budget, self.rests = path, beta, budget, rests
         self.teacher: torch.nn.Module | None = None
+        self.resting: Resting | None = None
         self._attention: Attention | None = None
         self._means = Means()
 
@@ -41,6 +45,8 @@ class TaughtTokens:
         teacher, its_tokenizer = load(self.path, KEY)
         check_vocabularies(causal_model(model), causal_model(teacher), tokenizer, its_tokenizer, self.path)
         self.teacher = teacher
+        if self.rests:
+            self.resting = Resting(teacher, causal_model(teacher).get_output_embeddings())  # type: ignore[operator]
 
     def count(self, batch: Batch) -> Tensor:
         """Targets after the shift: int64 scalar."""
@@ -51,7 +57,7 @@ class TaughtTokens:
         if self.teacher is None or self._attention is None:
             raise RuntimeError("the objective must be bound and taught before it is used")
         inputs = {**batch.inputs, **self._attention.inputs(batch)}
-        with bare(self.teacher) as teacher:
+        with self.resting or nullcontext(), bare(self.teacher) as teacher:
             states: Tensor = teacher(**inputs, head_call=lambda head, inner, hidden: hidden)
         total: Tensor = model(
             **inputs, head_call=lambda head, inner, hidden: self._divergence(inner, hidden, states, batch.labels)

@@ -7,6 +7,7 @@ from memcfg import Axis, Bool, Default, Enum, Fact, Forbid, Plugin, Require, Set
 QLORA = "https://arxiv.org/abs/2305.14314"
 
 mode = Enum("quantization.mode", ("none", "nf4", "fp4", "int8"), doc="how the frozen weights are stored")
+teacher = Enum("quantization.teacher", ("none", "nf4", "fp4", "int8"), doc="how a teacher's weights are stored")
 double = Bool("quantization.double", doc="quantise the scales of four-bit weights as well")
 compute = Setting(
     "quantization.compute_dtype", str, default=None, nullable=True, values=("float32", "bfloat16", "float16"),
@@ -21,20 +22,28 @@ installed = Fact(
 )
 
 on = mode != "none"
-four_bit = mode.isin("nf4", "fp4")
+taught = key("trainer.name") == "gkd"
+four_bit = mode.isin("nf4", "fp4") | teacher.isin("nf4", "fp4")
 strategy = key("distributed.strategy")
 
 plugin = Plugin(
     name="quantization",
     doc="stores the frozen weights in four or eight bits",
-    options=[mode, double, compute, storage, installed],
+    options=[mode, teacher, double, compute, storage, installed],
     rules=[
         Default(mode, "none", id="quantization.mode.default", because="weights are kept in the model's dtype"),
         Default(double, False, when=four_bit, id="quantization.double.default", because="it saves 0.4 bits a weight for time"),
         Default(
-            storage, "bfloat16", when=four_bit & (strategy == "fsdp2"), id="quantization.storage.fsdp2",
+            storage, "bfloat16", when=mode.isin("nf4", "fp4") & (strategy == "fsdp2"), id="quantization.storage.fsdp2",
             because="FSDP shards parameters of one dtype together, and cannot shard packed bytes with others",
             ref="https://huggingface.co/docs/bitsandbytes/fsdp_qlora",
+        ),
+        Default(
+            teacher, "none", when=taught, id="quantization.teacher.default", because="the teacher is taken as it was saved"
+        ),
+        Require(
+            installed.on, when=taught & (teacher != "none"), id="quantization.teacher.installed",
+            because="the bitsandbytes package is not installed", suggest=["quantization.teacher=none"],
         ),
         Require(
             installed.on, when=on, id="quantization.package.installed", because="the bitsandbytes package is not installed",
@@ -50,12 +59,13 @@ plugin = Plugin(
             because="eight-bit weights carry their scales outside the parameter, which shards would lose",
             suggest=["quantization.mode=nf4", "distributed.strategy=ddp"],
         ),
+        *only_when(taught, teacher, because="only distillation has a teacher"),
         *only_when(four_bit, double, compute, storage, because="only four-bit weights have it"),
     ],
     axes=[Axis("quantization.mode", ("none", "int8", "nf4"), {"int8": "8-bit weights", "nf4": "4-bit weights"})],
     groups={"quantization": "how the frozen weights are stored"},
     hooks="memcfg_quantization.hooks",
-    active=on,
+    active=on | (taught & (teacher != "none")),
     allowed={
         f"conflict-after-one-choice quantization.mode={mode}": "which adapter is trained only the user can say"
         for mode in ("nf4", "fp4", "int8")

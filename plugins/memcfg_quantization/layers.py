@@ -13,8 +13,8 @@ from memcfg.engine.forward import causal_model
 KINDS = (bnb.nn.Linear4bit, bnb.nn.Linear8bitLt)
 
 
-def quantise(plan: Plan, model: torch.nn.Module, device: torch.device) -> int:
-    """Replace every linear layer but the head; returns how many. The model's weights may lie on the host: only one of
+def quantise(plan: Plan, model: torch.nn.Module, device: torch.device, key: str = "quantization.mode") -> int:
+    """Replace every linear layer but the head, as the option `key` says; returns how many. The model's weights may lie on the host: only one of
     them at a time is on `device` whole.
 
     Raises `RunError` where nothing is left to quantise."""
@@ -22,10 +22,10 @@ def quantise(plan: Plan, model: torch.nn.Module, device: torch.device) -> int:
     found = [(n, m) for n, m in model.named_modules() if type(m) is torch.nn.Linear and m is not head]
     if not found and not already(model):
         text = f"`{type(causal_model(model)).__name__}` has no linear layer that could be quantised"
-        raise RunError(Problem(text, key="quantization.mode", fix="quantization.mode=none"))
+        raise RunError(Problem(text, key=key, fix=f"{key}=none"))
     for name, layer in found:
         parent, _, leaf = name.rpartition(".")
-        setattr(model.get_submodule(parent), leaf, _made(plan, layer, device))
+        setattr(model.get_submodule(parent), leaf, _made(plan, layer, device, plan[key]))
     return len(found)
 
 
@@ -40,24 +40,24 @@ def mode_of(layer: torch.nn.Module) -> str:
     return "int8" if isinstance(layer, bnb.nn.Linear8bitLt) else str(weight.quant_type)
 
 
-def _made(plan: Plan, layer: torch.nn.Linear, device: torch.device) -> torch.nn.Module:
+def _made(plan: Plan, layer: torch.nn.Linear, device: torch.device, mode: str) -> torch.nn.Module:
     shape = (layer.in_features, layer.out_features)
     bias, weight = layer.bias is not None, layer.weight.detach()
     made: Any
-    if plan["quantization.mode"] == "int8":
+    if mode == "int8":
         made = bnb.nn.Linear8bitLt(*shape, bias=bias, has_fp16_weights=False, device="meta")
         made.weight = bnb.nn.Int8Params(weight.clone(), requires_grad=False, has_fp16_weights=False)
     else:
         chosen = plan.get("quantization.compute_dtype")
         made = bnb.nn.Linear4bit(
             *shape, bias=bias, compute_dtype=getattr(torch, chosen) if chosen else weight.dtype,
-            quant_type=plan["quantization.mode"], device="meta",
+            quant_type=mode, device="meta",
         )  # fmt: skip
         made.compute_type_is_set = True
         # In eval mode on a CPU it would lay its weights out anew, in a form that cannot be trained through any more.
         made.support_avx512bf16_for_cpu = False
         made.weight = bnb.nn.Params4bit(
-            weight.clone(), requires_grad=False, quant_type=plan["quantization.mode"],
+            weight.clone(), requires_grad=False, quant_type=mode,
             compress_statistics=bool(plan.get("quantization.double")),
             quant_storage=getattr(torch, plan.get("quantization.storage") or "uint8"), module=made,
         )  # fmt: skip

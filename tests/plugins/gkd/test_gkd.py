@@ -26,8 +26,10 @@ class Words:
         return self.vocabulary
 
 
-def objective(bench: Any, student: Any, teacher: Any, beta: float, budget: int = 1 << 20) -> TaughtTokens:
-    made = TaughtTokens("teacher", beta, budget)
+def objective(
+    bench: Any, student: Any, teacher: Any, beta: float, budget: int = 1 << 20, *, rests: bool = False
+) -> TaughtTokens:
+    made = TaughtTokens("teacher", beta, budget, rests=rests)
     made.bind(None, bench.attention(student))
     made.learn_from(lambda path, key: (frozen(teacher), Words(a=1)), student, Words(a=1))
     return made
@@ -95,6 +97,67 @@ def test_held_out_rows_need_no_gradient(bench: Any) -> None:
     with torch.no_grad():
         assert float(made.loss_sum(student, batch)) == pytest.approx(trained)
     assert made.held_out()["divergence"] == pytest.approx(trained / 31)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_teacher_that_rests_on_the_host_teaches_the_same(bench: Any, tied: bool) -> None:
+    student, batch = bench.model(0), bench.batch(collate(bench.rows()))
+    found = []
+    for rests in (False, True):
+        teacher = bench.model(1)
+        if tied:
+            teacher.lm_head.weight = teacher.model.embed_tokens.weight
+        made = objective(bench, student, teacher, 0.5, rests=rests)
+        losses = [made.loss_sum(student, batch) for _ in range(2)]
+        losses[1].backward()
+        found.append((float(losses[0].detach()), bench.gradients(student)))
+    assert found[0][0] == found[1][0]
+    bench.same(found[0][1], found[1][1], 0.0)
+    resting = made.resting
+    assert resting is not None
+    assert (resting.times, resting.asleep) == (2, True)
+    head, whole = teacher.lm_head.weight.numel(), sum(p.numel() for p in teacher.parameters())
+    assert resting.bytes == 8 * (whole - head), "the head stays, and what shares its weight"
+    with resting:
+        assert not resting.asleep
+
+
+def test_a_teacher_is_on_the_host_again_after_an_error(bench: Any) -> None:
+    student = bench.model(0)
+    made = objective(bench, student, bench.model(1), 0.5, rests=True)
+    batch = bench.batch(collate(bench.rows()))
+    batch.input_ids[0, 0] = 10**6
+    with pytest.raises(IndexError):
+        made.loss_sum(student, batch)
+    assert made.resting is not None
+    assert made.resting.asleep
+
+
+def test_a_teacher_in_four_bits_is_nearly_the_same_teacher(bench: Any) -> None:
+    pytest.importorskip("bitsandbytes")
+    from memcfg_quantization.hooks import memcfg_companion, memcfg_evidence
+
+    def plan(mode: str | None) -> Plan:
+        values = {
+            "quantization.teacher": mode, "quantization.mode": "none", "quantization.double": False, "device.type": "cpu",
+            "quantization.compute_dtype": None, "quantization.storage": None,
+        }  # fmt: skip
+        return Plan({key: Decision(value, "default") for key, value in values.items()})
+
+    student, batch = bench.model(0).float(), bench.batch(collate(bench.rows()))
+    losses = {}
+    for mode in ("none", "nf4", "int8"):
+        teacher = bench.model(1).float()
+        packed = memcfg_companion(plan(mode), teacher, "gkd.teacher")
+        made = objective(bench, student, packed, 0.5, rests=mode == "nf4")
+        losses[mode] = float(made.loss_sum(student, batch).detach())
+        run = SimpleNamespace(objective=made, model=student)
+        assert memcfg_evidence(plan(mode), run, [])[0].effective == mode
+    assert 0 < abs(losses["nf4"] - losses["none"]) < 0.2 * losses["none"]
+    assert 0 < abs(losses["int8"] - losses["none"]) < 0.05 * losses["none"]
+    reference = bench.model(1).float()
+    memcfg_companion(plan("nf4"), reference, "reference.path")
+    assert type(reference.model.layers[0].self_attn.q_proj) is torch.nn.Linear, "a reference is no teacher"
 
 
 def test_a_teacher_with_another_vocabulary_is_refused(bench: Any) -> None:
