@@ -56,6 +56,10 @@ ld_alpha = Setting(
 tau = Setting("dpo.discopop_tau", float, default=0.05, doc="temperature of the DiscoPOP loss")
 weighting = Bool("dpo.weighting", doc="weigh each pair by its likelihood under the policy (WPO)")
 dropout = Setting("dpo.disable_dropout", bool, default=True, doc="switch dropout off in policy and reference")
+watching = Setting(
+    "dpo.watch_tokens", bool, default=False, free=True,
+    doc="log entropy and mean logits of completions too, for one more product of hidden states and head",
+)  # fmt: skip
 
 REMOVED = "filter or pre-truncate the data set instead; `truncation.max_length` bounds prompt and completion together"
 
@@ -109,7 +113,7 @@ def _exo_share(values: Mapping[str, Any]) -> str | None:
 plugin = Plugin(
     name="dpo",
     doc="preference optimisation on pairs of completions",
-    options=[loss, mixture, beta, smoothing, divergence, alpha, ld_alpha, tau, weighting, dropout],
+    options=[loss, mixture, beta, smoothing, divergence, alpha, ld_alpha, tau, weighting, dropout, watching],
     rules=[
         Default(loss, "sigmoid", when=here, id="dpo.loss.default", because="it is the loss of the DPO paper", ref=PAPER),
         Default(
@@ -185,7 +189,7 @@ plugin = Plugin(
             because="a limit on the completion alone hid what was lost",
         ),
         *only_when(
-            here, loss, mixture, beta, smoothing, divergence, alpha, ld_alpha, tau, weighting, dropout,
+            here, loss, mixture, beta, smoothing, divergence, alpha, ld_alpha, tau, weighting, dropout, watching,
             because="only `trainer=dpo` reads it",
         ),
     ],

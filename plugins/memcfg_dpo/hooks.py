@@ -47,7 +47,10 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 
 @hookimpl
 def memcfg_objective(plan: Plan) -> PreferencePairs:
-    return PreferencePairs(settings(plan), plan.get("dpo.ld_alpha"), weighting=bool(plan.get("dpo.weighting")))
+    return PreferencePairs(
+        settings(plan), plan.get("dpo.ld_alpha"), weighting=bool(plan.get("dpo.weighting")),
+        watching=bool(plan["dpo.watch_tokens"]),
+    )  # fmt: skip
 
 
 @hookimpl
@@ -67,6 +70,7 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
         loss = next(iter(used)) if len(used) == 1 and plan["dpo.loss"] != "mixture" else "mixture"
         found.append(Effective("dpo.loss", loss, ", ".join(f"{weight:g} x {name}" for name, weight in used.items())))
         found.append(Effective("dpo.beta", objective.settings.beta, "the objective's"))
+        found.append(Effective("dpo.watch_tokens", objective.watching, "the objective's"))
     left = rates(run.model)
     if plan["dpo.disable_dropout"]:
         found.append(

@@ -19,6 +19,11 @@ dropout = Setting("kto.disable_dropout", bool, default=True, doc="switch dropout
 
 needs_pairs = here & (loss == "kto")
 PAPER = "https://arxiv.org/abs/2402.01306"
+watching = Setting(
+    "kto.watch_tokens", bool, default=False, free=True,
+    doc="log entropy and mean logits of completions too, for one more product of hidden states and head",
+)  # fmt: skip
+
 REMOVED = "filter or pre-truncate the data set instead; `truncation.max_length` bounds prompt and completion together"
 
 
@@ -31,7 +36,7 @@ def _two_rows(values: Mapping[str, Any]) -> str | None:
 plugin = Plugin(
     name="kto",
     doc="preference optimisation on single completions, marked desirable or not",
-    options=[loss, beta, desirable, undesirable, dropout],
+    options=[loss, beta, desirable, undesirable, dropout, watching],
     rules=[
         Default(loss, "kto", when=here, id="kto.loss.default", because="it is the loss of the KTO paper", ref=PAPER),
         Default(
@@ -77,7 +82,7 @@ plugin = Plugin(
             "kto.max_completion_length", advice=REMOVED, id="kto.max_completion_length.removed",
             because="a limit on the completion alone hid what was lost",
         ),
-        *only_when(here, loss, beta, desirable, undesirable, dropout, because="only `trainer=kto` reads it"),
+        *only_when(here, loss, beta, desirable, undesirable, dropout, watching, because="only `trainer=kto` reads it"),
     ],
     provides={"trainer.name": ("kto",)},
     hooks="memcfg_kto.hooks",

@@ -83,7 +83,8 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 @hookimpl
 def memcfg_objective(plan: Plan) -> MarkedCompletions:
     return MarkedCompletions(
-        Settings(plan["kto.loss"], plan["kto.beta"], plan["kto.desirable_weight"], plan["kto.undesirable_weight"])
+        Settings(plan["kto.loss"], plan["kto.beta"], plan["kto.desirable_weight"], plan["kto.undesirable_weight"]),
+        watching=bool(plan["kto.watch_tokens"]),
     )
 
 
@@ -104,6 +105,7 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
         estimates = objective.settings.loss == "kto"
         effective = objective.settings.loss if estimates == bool(beside) else f"{beside} mismatched completions"
         found.append(Effective("kto.loss", effective, f"{beside} mismatched completions in the first step"))
+        found.append(Effective("kto.watch_tokens", objective.watching, "the objective's"))
     left = rates(run.model)
     if plan["kto.disable_dropout"]:
         found.append(

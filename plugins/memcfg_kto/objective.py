@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from memcfg.batch import Attention, Batch, Reference, TokenLoss
 from memcfg.engine import documents
 from memcfg.engine.means import Means
+from memcfg.head.looks import Looks, looks
 
 Tensor = torch.Tensor
 DESIRABLE = "desirable"
@@ -31,8 +33,8 @@ class MarkedCompletions:
     others: from them the divergence of policy and reference is estimated, without learning anything
     (https://arxiv.org/abs/2402.01306). A batch without any, of one row, takes it to be zero."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, *, watching: bool = False) -> None:
+        self.settings, self.watching = settings, watching
         self._attention: Attention | None = None
         self._reference: Reference | None = None
         self._means = Means()
@@ -55,11 +57,13 @@ class MarkedCompletions:
             raise RuntimeError("the objective must be given its reference before it is used")
         divergence = self.divergence(model, batch.aside, self._reference)
         reference = self._reference.scores(model, batch, self.score)
-        scores = self.score(model, batch)
+        scores, looked = self._seen(model, batch, watched=self.watching)
         ratios, desirable = scores - reference.to(scores), batch.fields[DESIRABLE]
         each = losses(ratios, desirable, divergence.to(scores), self.settings)
         counted = documents.targets(batch) > 0
         self._log(model.training, batch, scores.detach(), ratios.detach(), divergence, counted)
+        if looked is not None:
+            self._watch(model.training, batch, looked, counted)
         return torch.where(counted, each, torch.zeros_like(each)).sum()
 
     @torch.no_grad()
@@ -72,14 +76,18 @@ class MarkedCompletions:
 
     def score(self, model: torch.nn.Module, batch: Batch) -> Tensor:
         """The summed log-probability of each completion: float32 [D]."""
+        return self._seen(model, batch)[0]
+
+    def _seen(self, model: torch.nn.Module, batch: Batch, *, watched: bool = False) -> tuple[Tensor, Looks | None]:
         if self._attention is None:
             raise RuntimeError("the objective must be bound before it is used")
         labels = batch.labels
-        logps: Tensor = model(
-            **batch.inputs, **self._attention.inputs(batch),
-            head_call=lambda head, inner, hidden: head.logprobs(inner, hidden, labels),
-        )  # fmt: skip
-        return documents.summed(batch, logps)
+
+        def call(head: Any, inner: torch.nn.Module, hidden: Tensor) -> tuple[Tensor, Looks | None]:
+            return head.logprobs(inner, hidden, labels), looks(inner, hidden.detach(), labels) if watched else None
+
+        logps, looked = model(**batch.inputs, **self._attention.inputs(batch), head_call=call)
+        return documents.summed(batch, logps), looked
 
     def metrics(self) -> Mapping[str, float]:
         """Means over the documents of training since the last call: rewards and log-probabilities of either mark, the
@@ -102,6 +110,15 @@ class MarkedCompletions:
         right = 0.5 * (1 + torch.sign(torch.where(marked, ratios, -ratios)))
         self._means.add(training, counted.sum(), {"rewards/accuracies": (right * counted).sum()})
         self._means.add(training, counted.any().long(), {"kl": divergence * counted.any()})
+
+    @torch.no_grad()
+    def _watch(self, training: bool, batch: Batch, looked: Looks, counted: Tensor) -> None:
+        """Means over tokens."""
+        tokens, marked = documents.targets(batch) * counted, batch.fields[DESIRABLE]
+        entropy, logits = (documents.summed(batch, values) * counted for values in (looked.entropy, looked.logits))
+        self._means.add(training, tokens.sum(), {"entropy": entropy.sum()})
+        for name, mine in (("chosen", marked), ("rejected", ~marked)):
+            self._means.add(training, (tokens * mine).sum(), {f"logits/{name}": (logits * mine).sum()})
 
 
 def losses(ratios: Tensor, desirable: Tensor, divergence: Tensor, settings: Settings) -> Tensor:
