@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import memcfg
 from memcfg import DataError, Plan, PluginError
-from memcfg.engine.build import build
 from memcfg.engine.execute import train
-from memcfg.engine.loader import MicroBatches, StepLoader
-from memcfg.engine.update import gradients
 from memcfg.registry import load
+from memcfg.testing import Update, assert_same_training, first_update
 
 pytestmark = pytest.mark.torch
 
@@ -40,22 +37,10 @@ def plan_of(*overrides: str) -> Plan:
     return memcfg.resolve(list(overrides))
 
 
-def first_step(plan: Plan, accumulation: int | None = None) -> tuple[float, int, torch.Tensor]:
-    """Loss, count and weights (float64) after one step of plain gradient descent over the plan's own first step."""
-    torch.manual_seed(0)
-    run = build(plan, load().hooks(plan))
-    batches = MicroBatches(run.train, run.collator, run.layout, plan["run.batch_size"])
-    loader = StepLoader(batches, accumulation=accumulation or plan["run.accumulation"], seed=0)
-    placed = [batch.to(plan.device) for batch in loader.at(0, 0)]
-    result = gradients(run.model, placed, run.objective, contexts=run.contexts)
-    moved = [p.detach().double() - 0.5 * p.grad.double() for p in run.model.parameters() if p.grad is not None]
-    return float(result.loss), int(result.count), torch.cat([p.flatten() for p in moved])
-
-
 @cache
-def whole_step(data: tuple[str, ...]) -> tuple[float, int, torch.Tensor]:
+def whole_step() -> Update:
     """The step of all rows at once, padded, over whole logits."""
-    return first_step(plan_of(*data, "run.batch_size=6", "loss=nll"))
+    return first_update([*TINY, "run.batch_size=6", "loss=nll"], texts=TEXTS)
 
 
 FORMS = {
@@ -72,16 +57,10 @@ FORMS = {
 
 @pytest.mark.parametrize("split", [(6, 1), (1, 6), (2, 3), (3, 2)], ids=str)
 @pytest.mark.parametrize("form", FORMS)
-def test_one_step_is_one_step_however_its_rows_are_cut_and_laid_out(
-    data: list[str], form: str, split: tuple[int, int]
-) -> None:
+def test_one_step_is_one_step_however_its_rows_are_cut_and_laid_out(form: str, split: tuple[int, int]) -> None:
     batch, accumulation = split
-    asked = [*data, *FORMS[form], f"run.batch_size={batch}", f"run.accumulation={accumulation}"]
-    loss, count, weights = first_step(plan_of(*asked))
-    whole_loss, whole_count, whole_weights = whole_step(tuple(data))
-    assert count == whole_count
-    assert loss == pytest.approx(whole_loss, abs=1e-6)
-    torch.testing.assert_close(weights, whole_weights, rtol=0, atol=1e-6)
+    asked = [*TINY, *FORMS[form], f"run.batch_size={batch}", f"run.accumulation={accumulation}"]
+    assert_same_training(asked, whole_step(), texts=TEXTS)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

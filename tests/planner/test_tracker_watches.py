@@ -10,6 +10,7 @@ import torch
 from memcfg.planner.machine import CPU, named
 from memcfg.planner.trace import requested
 from memcfg.planner.tracker import Tracker
+from memcfg.testing import PeakMemory
 
 pytestmark = pytest.mark.torch
 
@@ -90,23 +91,10 @@ def gathered(device: str) -> Any:
 
 @pytest.mark.parametrize("build", [shared_input, gathered])
 def test_gradients_are_summed_in_place_as_without_a_mode(build: Any) -> None:
-    from torch.profiler import ProfilerActivity, profile
-
     loss, held = build("cpu")
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    with PeakMemory() as peak:
         loss.backward()
-    live = peak = 0
-    events: list[tuple[int, int]] = []
-    stack = list(seen.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
-    while stack:
-        event = stack.pop()
-        if event.name == "[memory]":
-            events.append((event.start_time_ns, event.extra_fields.alloc_size))
-        stack.extend(event.children)
-    for _, size in sorted(events):
-        live += size
-        peak = max(peak, live)
-    assert peak_of_backward(build) == pytest.approx(peak, abs=64), held
+    assert peak_of_backward(build) == pytest.approx(peak.bytes, abs=64), held
 
 
 def test_a_gradient_that_somebody_else_holds_is_not_summed_in_place() -> None:

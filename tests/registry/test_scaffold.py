@@ -21,6 +21,8 @@ from memcfg.registry.scaffold import KINDS, LICENCES, Scaffold, check, files, wr
         ("match", "a keyword of Python"),
         ("packing", "a plugin of this name is installed already (memcfg 0.1.0)"),
         ("run", "there are options of this name already, as `run.accumulation` of plugin `core`"),
+        ("recipe", "memcfg's own word, or a config group, has this name"),
+        ("assume", "memcfg's own word, or a config group, has this name"),
         ("dft", "there is a loss of this name already"),
         ("torch", "a package of this name is installed"),
         ("pytest", "a package of this name is installed"),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from memcfg.errors import Problem, RequestError, RunError
-from memcfg.files import reason
+from memcfg.files import conf_root, reason
 
 if TYPE_CHECKING:
     from memcfg.registry.registry import Registry
@@ -69,6 +69,8 @@ def check(scaffold: Scaffold, registry: Registry) -> None:
             raise RequestError(Problem(f"a {thing} `{word}` is installed already", key=scaffold.name, fix=OTHER))
 
 
+RESERVED: Final = ("assume", "experiment", "hydra", "local", "given", "memcfg", "plan", "sweep", "unset")
+"""Words that mean something else on the command line or in messages."""
 OTHER: Final = "choose another name"
 
 
@@ -86,6 +88,8 @@ def _faults(name: str, registry: Registry) -> Iterator[tuple[str, str]]:
     elif any(key.partition(".")[0] == name for key in registry.options):
         key = next(key for key in registry.options if key.partition(".")[0] == name)
         yield f"there are options of this name already, as `{key}` of plugin `{registry.owners[key]}`", OTHER
+    elif name in {*RESERVED, *registry.groups(), *(folder.name for folder in conf_root().iterdir())}:
+        yield "memcfg's own word, or a config group, has this name", OTHER
     elif name in registry.options["loss.type"].values if "loss.type" in registry.options else False:
         yield "there is a loss of this name already", OTHER
     elif _installed("package", name):
