@@ -35,6 +35,15 @@ def _ordered(values: Mapping[str, Any]) -> str | None:
     return f"`grpo.correction_min={low}` is not below `grpo.correction_max={high}`"
 
 
+def _largest(values: Mapping[str, Any]) -> str | None:
+    high = values["grpo.epsilon"] if values["grpo.epsilon_high"] is None else values["grpo.epsilon_high"]
+    if high >= 1:
+        return None
+    return (
+        f"`grpo.loss=cispo` takes `grpo.epsilon_high` for the largest ratio, and {high} is below 1: set it to 5.0 say"
+    )
+
+
 def _bounded(values: Mapping[str, Any]) -> str | None:
     if values["grpo.correction_min"] is None and values["grpo.correction_max"] is None:
         return "`grpo.correction_min` and `grpo.correction_max` are both null: set one, for example `grpo.correction_max=3.0`"
@@ -111,6 +120,10 @@ plugin = Plugin(
             here & head_fp32.on & key("peft.head").on, id="grpo.head_fp32.adapter",
             because="the head's float32 copy would not hold the adapter",
             suggest=["grpo.head_fp32=false", "peft.head=false"],
+        ),
+        Check(
+            ["grpo.epsilon", "grpo.epsilon_high"], _largest, when=here & (loss == "cispo"), id="grpo.epsilon_high.cispo",
+            because="this loss clips the ratio itself, not its distance from one", ref="https://arxiv.org/abs/2506.13585",
         ),
         Check(
             [correction_min, correction_max], _ordered, when=corrects, id="grpo.correction.ordered",
