@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class MaskedAttention:
-    """`sdpa` or `eager`. Where documents share a row, Transformers keeps them apart by itself as long as it gets position
+    """`sdpa`, `eager` or flex. Where documents share a row, Transformers keeps them apart by itself as long as it gets position
     ids that restart and neither a 2-D mask nor a cache; `own_masks` is for models that do not look at position ids.
 
     One document to a row needs no mask: attention is causal, and what is padded lies to the right, where nothing looks."""
@@ -36,7 +36,8 @@ class MaskedAttention:
         shared = len(batch.lengths) > len(batch.input_ids)
         if not (shared and self.own_masks):
             return {}
-        return {"attention_mask": masks(batch, self.config, dtype=self.dtype if self.name == "eager" else None)}
+        # `sdpa` takes which positions are seen; the others add what they are given to the scores.
+        return {"attention_mask": masks(batch, self.config, dtype=None if self.name == "sdpa" else self.dtype)}
 
 
 class WithoutCudnn(AbstractContextManager[None]):

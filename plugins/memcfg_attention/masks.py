@@ -14,7 +14,8 @@ FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attenti
 def masks(batch: Batch, config: Any, *, dtype: torch.dtype | None) -> torch.Tensor | dict[str, torch.Tensor]:
     """The mask [B, 1, L, L] that the model described by `config` needs, or one for each of its kinds of layers.
 
-    Boolean (true: may look) where `dtype` is None, as `sdpa` wants it; otherwise additive in `dtype`, as `eager` does."""
+    Boolean (true: may look) where `dtype` is None, as `sdpa` wants it; otherwise additive in `dtype`, as
+    `eager` and FlexAttention do."""
     kinds = sorted(set(getattr(config, "layer_types", None) or ()))
     if len(kinds) > 1:
         return {kind: _finished(visible(batch, **_reach(config, kind)), dtype) for kind in kinds}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from memcfg_attention.hooks import MaskedAttention
 from memcfg_attention.masks import masks
 from memcfg_padding_free.hooks import RowsLayout
 from transformers import Gemma3TextConfig, Llama4TextConfig, LlamaConfig, MistralConfig
@@ -64,3 +65,20 @@ def test_lengths_make_the_blocks():
     ids = [torch.ones(n, dtype=torch.long) for n in (2, 1, 1)]
     seen = masks(RowsLayout(Paper(0))(Documents(ids, ids, [[0, 1, 2]])), SimpleNamespace(), dtype=None)
     assert seen[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+
+
+KINDS_OF_MASK = [
+    ("sdpa", torch.bool, "it takes which positions are seen"),
+    ("eager", torch.float32, "it adds the mask to the scores"),
+    ("flex_attention", torch.float32, "so does the function that Transformers gives it where the mask is a tensor"),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "because"), KINDS_OF_MASK)
+def test_what_an_implementation_does_with_a_mask_decides_its_type(name, dtype, because, batch):
+    attention = MaskedAttention(name, CONFIGS["full"], torch.float32, own_masks=True)
+    mask = attention.inputs(batch)["attention_mask"]
+    assert mask.dtype == dtype, because
+    if dtype != torch.bool:
+        assert float(mask.max()) == 0
+        assert float(mask.min()) == torch.finfo(dtype).min
