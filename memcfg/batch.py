@@ -160,6 +160,20 @@ class Head(Protocol):
         ...
 
 
+@runtime_checkable
+class Distilling(Protocol):
+    """A head that can also compare the model with a teacher of the same vocabulary."""
+
+    def divergence_sum(
+        self, model: torch.nn.Module, hidden: torch.Tensor, teacher: torch.nn.Module, states: torch.Tensor,
+        labels: torch.Tensor, beta: float,
+    ) -> torch.Tensor:  # fmt: skip
+        """The generalised Jensen-Shannon divergence from the teacher, summed over the targets of `labels` (unshifted): a scalar
+        with gradient for the model alone. `states` [B, L, J] are the teacher's last hidden states. `beta` lies between the
+        forward KL divergence (0) and the reverse one (1)."""
+        ...
+
+
 HeadCall = Callable[[Head, "torch.nn.Module", "torch.Tensor"], Any]
 """What an objective asks of the head: `lambda head, model, hidden: head.loss_sum(model, hidden, labels, loss)`. It is
 passed to the model as `model(**inputs, head_call=call)` and its result is what the model returns."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from memcfg import Problem, RunError
-from memcfg.batch import Attention, Batch, Load, TokenLoss
+from memcfg.batch import Attention, Batch, Distilling, Load, TokenLoss
 from memcfg.engine import documents
 from memcfg.engine.companion import bare
 from memcfg.engine.forward import causal_model, model_logits
@@ -60,7 +60,7 @@ class TaughtTokens:
         with self.resting or nullcontext(), bare(self.teacher) as teacher:
             states: Tensor = teacher(**inputs, head_call=lambda head, inner, hidden: hidden)
         total: Tensor = model(
-            **inputs, head_call=lambda head, inner, hidden: self._divergence(inner, hidden, states, batch.labels)
+            **inputs, head_call=lambda head, inner, hidden: self._divergence(head, inner, hidden, states, batch.labels)
         )
         count = self.count(batch)
         self._means.add(model.training, count, {"divergence": total})
@@ -74,8 +74,12 @@ class TaughtTokens:
         """The same of held-out targets."""
         return self._means.read(training=False)
 
-    def _divergence(self, student: torch.nn.Module, hidden: Tensor, states: Tensor, labels: Tensor) -> Tensor:
+    def _divergence(
+        self, mine: Any, student: torch.nn.Module, hidden: Tensor, states: Tensor, labels: Tensor
+    ) -> Tensor:
         teacher = causal_model(self.teacher)  # type: ignore[arg-type]
+        if isinstance(mine, Distilling):
+            return mine.divergence_sum(student, hidden, teacher, states, labels, self.beta)
         head: Any = student.get_output_embeddings()  # type: ignore[operator]
         targets = supervised(labels, vocabulary(student))
         if not len(targets):

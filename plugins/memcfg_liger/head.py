@@ -7,8 +7,21 @@ from typing import Any
 
 import torch
 
-from memcfg.batch import TokenLoss
-from memcfg.head import HeadTransform, LinearHead, OutputLayer, Targets
+from memcfg import Problem, RunError
+from memcfg.batch import IGNORE, TokenLoss
+from memcfg.head import (
+    HeadTransform,
+    LinearHead,
+    OutputLayer,
+    Targets,
+    nothing,
+    output_layer,
+    supervised,
+    transform_of,
+)  # fmt: skip
+
+ROWS = 1024
+"""Positions whose logits Liger's divergence makes at a time: its own default."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,33 @@ class LigerHead(LinearHead):
 
     def scored(self, layer: OutputLayer, hidden: torch.Tensor, targets: Targets, temperature: float) -> torch.Tensor:
         return -self._losses(layer, hidden, targets, temperature, "none")
+
+    def divergence_sum(
+        self, model: torch.nn.Module, hidden: torch.Tensor, teacher: torch.nn.Module, states: torch.Tensor,
+        labels: torch.Tensor, beta: float,
+    ) -> torch.Tensor:  # fmt: skip
+        """Liger's fused divergence. It rounds logits and the weight's gradient to the model's dtype."""
+        from liger_kernel.chunked_loss.jsd_loss import LigerFusedLinearJSDFunction
+
+        layer, its = output_layer(model), output_layer(teacher)
+        targets = supervised(labels, layer.vocabulary)
+        if not len(targets):
+            return nothing(hidden, *layer.parameters())
+        rows, bias = self.uncapped(layer, hidden, targets)
+        its_rows, its_bias = LigerHead(transform_of(teacher)).uncapped(its, states, targets)
+        mean: torch.Tensor = LigerFusedLinearJSDFunction.apply(
+            rows, layer.weight, its_rows, its.weight, targets.ids, bias, its_bias, 0.0, 1.0, beta, IGNORE, 1.0, False,
+            ROWS, False,
+        )  # fmt: skip
+        return mean * len(targets)
+
+    def uncapped(
+        self, layer: OutputLayer, hidden: torch.Tensor, targets: Targets
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if self.transform.softcap is not None:
+            text = "`liger` has no fused divergence for a head with a soft cap"
+            raise RunError(Problem(text, key="loss.kernel", fix="loss.kernel=torch"))
+        return self.rows_and_bias(layer, hidden, targets, 1.0)
 
     def describe(self) -> str:
         return f"Liger's fused linear cross-entropy, {self.transform.describe()}"

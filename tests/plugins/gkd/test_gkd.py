@@ -12,8 +12,10 @@ from memcfg_gkd.objective import TaughtTokens
 
 from memcfg import Decision, Plan, RequestError, RunError
 from memcfg.engine.companion import frozen
+from memcfg.engine.forward import attach_head
 from memcfg.engine.loader import blank
 from memcfg.engine.pairs import collate
+from memcfg.head import HeadTransform
 
 pytestmark = pytest.mark.torch
 
@@ -67,6 +69,39 @@ def test_divergence_and_gradients_are_those_of_whole_logits(bench: Any, beta: fl
         (2 * found).backward()  # what a step divides by reaches the gradient; two is exact in every precision
         assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-9), layout
         bench.same(bench.gradients(student), {name: 2 * gradient for name, gradient in wanted.items()})
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1, 0.5, 1.0])
+def test_ligers_divergence_gives_the_same_value_and_gradients(bench: Any, beta: float) -> None:
+    pytest.importorskip("liger_kernel")
+    from memcfg_liger.head import LigerHead
+
+    student, teacher = bench.model(0), bench.model(1)
+    made, batch = objective(bench, student, teacher, beta), bench.batch(collate(bench.rows()), "rows")
+    expected = made.loss_sum(student, batch)
+    (2 * expected).backward()
+    wanted = bench.gradients(student)
+    attach_head(student, LigerHead(HeadTransform()))
+    found = made.loss_sum(student, batch)
+    (2 * found).backward()
+    assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-6), "it adds up in float32"
+    bench.same(bench.gradients(student), wanted)
+    nothing = made.loss_sum(student, blank(batch))
+    nothing.backward()
+    assert float(nothing.detach()) == 0.0
+    with torch.no_grad():
+        assert float(made.loss_sum(student.eval(), batch)) == pytest.approx(float(expected.detach()), rel=1e-6)
+
+
+def test_liger_has_no_divergence_behind_a_soft_cap(bench: Any) -> None:
+    pytest.importorskip("liger_kernel")
+    from memcfg_liger.head import LigerHead
+
+    student = bench.model(0)
+    made = objective(bench, student, bench.model(1), 0.5)
+    attach_head(student, LigerHead(HeadTransform(softcap=5.0)))
+    with pytest.raises(RunError, match="no fused divergence for a head with a soft cap"):
+        made.loss_sum(student, bench.batch(collate(bench.rows())))
 
 
 def test_a_student_that_is_its_teacher_has_nothing_to_learn(bench: Any) -> None:
