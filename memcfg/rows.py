@@ -89,7 +89,7 @@ def mapped(
     many = len(dataset) >= QUIET
 
     def made(path: Path | None) -> datasets.Dataset:
-        with _bars(many):
+        with _bars(many), _workers_told(workers if many else None):
             return dataset.with_format(form).map(
                 function, batched=True, remove_columns=dataset.column_names, features=features, desc=desc,
                 new_fingerprint=fingerprint, num_proc=workers if many else None,
@@ -112,6 +112,19 @@ def streamed(
         return dict(function(table, numbers[0]).to_pydict())
 
     return dataset.map(over, batched=True, batch_size=size, with_indices=True)
+
+
+@contextmanager
+def _workers_told(workers: int | None) -> Iterator[None]:
+    """Say in one line that a process which prepared rows was killed. Raises `DataError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if workers is None or "subprocess" not in str(error):
+            raise
+        text = f"one of the {workers} processes that prepared the rows was killed, most likely for want of host memory"
+        fix = f"data.num_proc={max(1, workers // 2)}, or null for one process"
+        raise DataError(Problem(text, key="data.num_proc", fix=fix)) from error
 
 
 @contextmanager

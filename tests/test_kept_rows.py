@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import datasets
 import pyarrow as pa
 import pytest
 
-from memcfg import arrowfile, rows
+from memcfg import DataError, arrowfile, rows
 
 pytestmark = pytest.mark.torch
 
@@ -118,3 +119,24 @@ def test_reading_a_file_keeps_it(folder: Path) -> None:
     os.utime(folder / "a.arrow", (0, 0))
     arrowfile.cached(folder / "a.arrow")
     assert time.time() - (folder / "a.arrow").stat().st_mtime < 60
+
+
+def killed(batch: dict[str, list[int]]) -> dict[str, list[int]]:
+    """As the kernel does to a process that takes too much memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def test_a_process_that_is_killed_while_it_prepares_rows_is_one_message(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "QUIET", 0)
+    with pytest.raises(DataError) as raised:
+        rows.mapped(
+            source(tmp_path / "source.arrow"), killed, features=FEATURES, desc="", depends_on=["killed"], workers=2
+        )
+    assert str(raised.value) == (
+        "`data.num_proc`: one of the 2 processes that prepared the rows was killed, most likely for want of host memory\n"
+        "  data.num_proc=1, or null for one process"
+    )
+    assert not list(folder.glob("**/*.arrow"))

@@ -300,7 +300,8 @@ class EngineTrainer(Trainer):
             if main:
                 (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing reads
                 save_plan(self.run.plan, partial / resuming.PLAN_FILE)
-                checkpoint.seal(partial, step, self.data or {})
+                self.data = self.data or fingerprint.of(self.run.train, self.run.first)
+                checkpoint.seal(partial, step, self.data)
         if main and (keep := self.run.plan.get("run.keep_checkpoints")):
             checkpoint.prune(self.folder, keep)
         self.saved_at = step

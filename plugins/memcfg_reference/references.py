@@ -62,6 +62,17 @@ class Live:
         size = sum(p.numel() for p in self.model.parameters())
         return f"`{type(self.model).__name__}` of {size:,} frozen weights beside the policy"
 
+    def state_dict(self) -> dict[str, Any]:
+        """For checkpoints: where it has moved to. One that does not move is made anew."""
+        moved = {"steps": self._steps, "moved": self.moved, "weights": self.model.state_dict()}
+        return moved if self.sync is not None else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Be where it was."""
+        if self.sync is not None:
+            self._steps, self.moved = state["steps"], state["moved"]
+            self.model.load_state_dict(state["weights"])
+
     @torch.no_grad()
     def _step(self, policy: torch.nn.Module) -> None:
         assert self.sync is not None

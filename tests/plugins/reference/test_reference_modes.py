@@ -159,6 +159,10 @@ def test_a_reference_that_follows_moves_every_so_many_steps(bench: Any) -> None:
         moved = start if step < 2 else start - 0.25 * 2
         assert torch.allclose(reference.model.lm_head.weight, moved), step
     assert reference.moved == 1
+    resumed = Live.of(bench.model(1), None, Sync(share=0.25, steps=2))
+    resumed.load_state_dict(reference.state_dict())
+    assert weights(resumed.model) == weights(reference.model)
+    assert (resumed.moved, resumed._steps) == (1, 3)
     assert not any(p.requires_grad for p in reference.model.parameters())
 
 
