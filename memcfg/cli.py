@@ -86,7 +86,9 @@ def _tell(error: MemcfgError, terminal: Terminal) -> None:
 
 
 def _run(words: list[str], terminal: Terminal) -> int:
-    if "--local" in words:  # said before the words are read: which commands there are depends on the plugins
+    if (
+        "--local" in words and words[0] not in RAW
+    ):  # said before the words are read: which commands there are depends on the plugins
         os.environ["MEMCFG_LOCAL"] = "1"
     arguments = read(words, raw=_raw_commands(words))
     terminal.quiet, terminal.verbose = arguments.has("quiet"), arguments.has("verbose")

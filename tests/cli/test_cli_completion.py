@@ -65,6 +65,24 @@ def test_completing_loads_nothing_heavy(python, tmp_path):
     assert python(code, tmp_path).endswith("packing=wrapped\t\n0 []\n")
 
 
+def test_words_that_are_completed_are_not_obeyed(memcfg):
+    """Flags in the line that is being typed are flags of that line."""
+    for flags in (("--json",), ("--quiet", "--no-color"), ("--help",), ("--no-such-flag",)):
+        assert memcfg("completion", "reply", "--", "resolve", *flags, "packing=bfd_") == (
+            0,
+            "packing=bfd_split\t\n",
+            "",
+        )
+    assert memcfg("completion", "reply", "--", "-m", "-", "(")[0] == 0
+
+
+def test_a_tab_runs_no_code_of_the_folder(memcfg, tmp_path, monkeypatch):
+    monkeypatch.delenv("MEMCFG_LOCAL", raising=False)
+    (tmp_path / "memcfg_local.py").write_text("raise SystemExit('it ran')")
+    assert memcfg("completion", "reply", "--", "--local", "resolve", "packing=bfd_")[1] == "packing=bfd_split\t\n"
+    assert "MEMCFG_LOCAL" not in os.environ
+
+
 def test_the_scripts(memcfg):
     for shell in ("bash", "zsh", "fish"):
         code, out, _ = memcfg("completion", shell)

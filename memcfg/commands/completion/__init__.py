@@ -20,7 +20,7 @@ REPLY: Final = "reply"
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Print the script of a shell."""
     if arguments.rest[:2] == [REPLY, "--"]:
-        return _reply(arguments.rest[2:])
+        return _reply(arguments.rest[2:], terminal)
     said = read(arguments.rest)
     said.command, words = "completion", [w for w in (said.command, *said.rest) if w is not None]
     said.refuse_flags("json")
@@ -38,7 +38,7 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     return 0
 
 
-def _reply(words: list[str]) -> int:
+def _reply(words: list[str], terminal: Terminal) -> int:
     """Print the candidates. Whatever goes wrong, a shell in the middle of a line is told nothing."""
     from memcfg.commands.completion.candidates import candidates
 
@@ -46,5 +46,5 @@ def _reply(words: list[str]) -> int:
         found = candidates(words or [""])
     except Exception:
         return 1
-    print("\n".join(f"{word}\t{doc}" for word, doc in found))
+    terminal.show("\n".join(f"{word}\t{doc}" for word, doc in found))
     return 0
