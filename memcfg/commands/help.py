@@ -56,6 +56,7 @@ FLAGS: Final = {
     "--cfg job|hydra|all": "print the composed config instead of running",
     "--info WHAT": "how Hydra composes: defaults, searchpath, plugins ...",
     "--hydra-help": "Hydra's own help and groups",
+    "--kind, --license, --into": "plugins new: what it begins with, its licence, where it goes",
     "--out FILE, --open": "report: where the page goes; show it in a browser",
     "--html FILE, --png FILE": "predict, lengths: the result as a page or a picture",
     "-q, --quiet": "results and errors only",

@@ -66,7 +66,7 @@ def test_a_plugin_as_data(memcfg):
     ("words", "text"),
     [
         (("shwo",), "error: `shwo`: nothing reads this\n  did you mean `show`?\n"),
-        (("show", "paddin"), "error: `paddin`: no such plugin\n  did you mean `padding` or `padding_free`?\n"),
+        (("show", "paddin"), "error: `paddin`: no such plugin\n  did you mean `padding`"),
         (("show",), "error: one name is needed\n  write `memcfg plugins show NAME`\n"),
         (("test", "a", "b"), "error: one name is needed\n  write `memcfg plugins test NAME`\n"),
         (("show", "memcfg"), "error: `memcfg`: a distribution of "),
@@ -124,16 +124,16 @@ def test_a_plugin_that_meddles_is_found_out(capsys):
     assert all(len(line) <= 80 for line in out.splitlines() if "`" not in line)
 
 
-@pytest.mark.slow
 def test_a_group_file_that_no_option_reads_is_found_out(tmp_path):
     (tmp_path / "acme").mkdir()
     (tmp_path / "acme" / "on.yaml").write_text('mode: "on"\n')
     (tmp_path / "acme" / "loud.yaml").write_text("mode: loud\n")
     (tmp_path / "acme" / "odd.yaml").write_text("mood: on\n")
     acme = replace(BAD, rules=BAD.rules[:1], conf=f"file://{tmp_path}")
-    checks = {check.name: check for check in examine(Installed("acme", "acme-loss", "1.0", "json:plugin", acme))}
-    assert checks["config groups"].result == "fault"
-    told = "\n".join(checks["config groups"].lines)
+    checks = examine(Installed("acme", "acme-loss", "1.0", "json:plugin", acme))
+    groups = next(check for check in checks if check.name == "config groups")
+    assert groups.result == "fault"
+    told = "\n".join(groups.lines)
     assert "acme=loud: `acme.mode`: `loud` is not one of `off`, `on`" in told
     assert "acme=odd: `acme.mood`: no such option" in told
     assert "acme=on:" not in told
@@ -197,3 +197,18 @@ def test_a_package_is_written_and_what_is_next_is_said(memcfg, tmp_path):
         "error: `memcfg-acme`: there is something of this name already\n  `--into` another folder\n",
     )
     assert json.loads(memcfg("plugins", "new", "acme2", "--json")[1])["folder"] == "memcfg-acme2"
+
+
+@pytest.mark.torch
+def test_of_a_run_that_fails_the_calls_until_then_are_shown(memcfg, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"nothing": "to learn"}\n')
+    code, out, err = memcfg("plugins", "trace", "data=jsonl", "data.path=rows.jsonl")
+    assert (code, err[err.index("error:") :].startswith("error: `rows.jsonl")) == (1, True), err
+    assert "memcfg_load_tokenizer" in out
+    assert "memcfg_optimizer" not in out
+
+
+def test_what_is_wrong_is_an_object_too(memcfg):
+    code, out, err = memcfg("plugins", "show", "paddin", "--json")
+    assert (code, err) == (2, "")
+    assert json.loads(out)["errors"][0]["nearest"][0] == "padding"
