@@ -17,7 +17,7 @@ def to(key: str, values: Mapping[Any, Any] | None = None, differs: str = "") -> 
 
     def becomes(said: Said, name: str, out: Outcome) -> None:
         value = said[name]
-        if values is not None and value not in values:
+        if values is not None and not any(value == known for known in values):
             menu = listed([str(v) for v in values if v is not None])
             out.remark("learning", said.text(name), f"`{key}` has no such value: {menu} have one", said.where(name))
             return

@@ -213,7 +213,9 @@ def _every(said: Said, out: Outcome, found: Steps) -> None:
         out.remark(
             "there", said.text("evaluation_strategy"), "removed from Transformers: `eval_strategy` is its name now"
         )
-    _strategy(said, out, found, older or said["eval_strategy"], "eval_strategy", "eval_steps", "run.eval_steps")
+    strategy = "eval_strategy" if older is None else "evaluation_strategy"
+    _strategy(said, out, found, said[strategy], strategy, "eval_steps", "run.eval_steps")
+    said["eval_strategy"]
     _strategy(said, out, found, said["save_strategy"], "save_strategy", "save_steps", "run.save_steps")
 
 

@@ -70,13 +70,33 @@ def _computed(node: ast.BinOp, names: Mapping[str, ast.expr], depth: int) -> Any
         raise NotWritten from None
 
 
-def once_bound(tree: ast.AST) -> dict[str, ast.expr]:
-    """Names that are assigned exactly once in the whole file, to what they are assigned."""
+def bindings(tree: ast.AST) -> dict[str, list[ast.expr | None]]:
+    """What each name is bound to anywhere in the file; None where that is not written at that place."""
     found: dict[str, list[ast.expr | None]] = {}
     for node in ast.walk(tree):
         for name, bound in _bindings(node):
             found.setdefault(name, []).append(bound)
-    return {name: bound[0] for name, bound in found.items() if len(bound) == 1 and bound[0] is not None}
+    return found
+
+
+def once_bound(tree: ast.AST) -> dict[str, ast.expr]:
+    """Names that are assigned exactly once in the whole file, to what they are assigned."""
+    return {name: bound[0] for name, bound in bindings(tree).items() if len(bound) == 1 and bound[0] is not None}
+
+
+def step_by_step(tree: ast.AST) -> dict[str, tuple[ast.expr, list[ast.expr]]]:
+    """Names that are assigned once and then changed (`rows = rows.map(...)`): the first value and the changes."""
+    found = {}
+    for name, bound in bindings(tree).items():
+        made = [node for node in bound if node is not None and not _mentions(node, name)]
+        changes = [node for node in bound if node is not None and _mentions(node, name)]
+        if len(made) == 1 and changes and None not in bound:
+            found[name] = (made[0], changes)
+    return found
+
+
+def _mentions(node: ast.expr, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
 
 
 def _bindings(node: ast.AST) -> list[tuple[str, ast.expr | None]]:

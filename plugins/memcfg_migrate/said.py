@@ -6,6 +6,7 @@ by name and remembers which were asked for, so that nothing that was written can
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -83,7 +84,7 @@ class Said:
             return None
         try:
             return Given(given.label, _as(self.args[name].kind, given.value), given.where)
-        except ValueError:
+        except (ValueError, OverflowError):
             text = f"`{shown(given.value)}` is {KINDS[self.args[name].kind.rstrip('?')]} ({given.where})"
             self.problems.append(Problem(text, key=given.label))
             self.taken.add(name)
@@ -135,7 +136,7 @@ def equal(a: Any, b: Any) -> bool:
 
 KINDS: Final = {
     "int": "no whole number", "float": "no number", "bool": "neither true nor false", "str": "no text",
-    "list": "no list", "numbers": "no list of numbers", "dict": "no mapping", "any": "no value",
+    "list": "no list", "numbers": "no list of numbers", "names": "no name and no list of names", "dict": "no mapping", "any": "no value",
 }  # fmt: skip
 
 
@@ -153,8 +154,9 @@ def _int(value: Any) -> int:
 
 
 def _float(value: Any) -> float:
-    """Text too: YAML takes `2e-5` for a word."""
-    return float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else _refuse(value)
+    """Text too: YAML takes `2e-5` for a word. What is not finite is no number."""
+    found = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else _refuse(value)
+    return found if math.isfinite(found) else float(_refuse(value))
 
 
 def _bool(value: Any) -> bool:
@@ -179,10 +181,17 @@ def _dict(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else _refuse(value)
 
 
+def _names(value: Any) -> list[str]:
+    """Names in a list, or in a text with commas between them."""
+    if isinstance(value, str):
+        return [name.strip() for name in value.split(",") if name.strip()]
+    return [_str(item) for item in _list(value)]
+
+
 def _refuse(value: Any) -> Any:
     raise ValueError(value)
 
 
 _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "int": _int, "float": _float, "bool": _bool, "str": _str, "list": _list, "numbers": _numbers, "dict": _dict, "any": lambda value: value,
+    "int": _int, "float": _float, "bool": _bool, "str": _str, "list": _list, "numbers": _numbers, "names": _names, "dict": _dict, "any": lambda value: value,
 }  # fmt: skip

@@ -35,8 +35,8 @@ def steps(epochs: float, most: int, batch: int, accumulation: int, length: Lengt
     """As Transformers counts: the last step of an epoch may be short, and part of an epoch is rounded up."""
     epoch = None
     if length.rows is not None:
-        micro_batches = math.ceil(length.rows / (batch * length.processes))
-        epoch = max(math.ceil(micro_batches / accumulation), 1)
+        micro_batches = math.ceil(length.rows / (max(batch, 1) * length.processes))
+        epoch = max(math.ceil(micro_batches / max(accumulation, 1)), 1)
     if most > 0:
         return Steps(epoch, most)
     return Steps(epoch, None if epoch is None else max(math.ceil(epochs * epoch), 1))
@@ -44,7 +44,7 @@ def steps(epochs: float, most: int, batch: int, accumulation: int, length: Lengt
 
 def carry_steps(found: Steps, said: Said, epochs: str, most: str, length: Length, out: Outcome) -> None:
     """Set `run.steps`, or say what is missing to know it."""
-    if said[most] > 0:
+    if (said[most] or 0) > 0:
         out.carry("run.steps", said[most], said.text(most))
         if epochs in said:
             out.remark("there", said.text(epochs), f"`{most}` counts and this does not")

@@ -133,13 +133,13 @@ def test_a_file_that_cannot_be_read(memcfg, name, content, message):
 
 
 def test_each_argument_that_is_none_is_listed_and_the_rest_is_migrated(memcfg):
-    Path("odd.yaml").write_text("packing: true\npackng: true\nlora_rank: 8\nmax_length: long\n", encoding="utf-8")
+    Path("odd.yaml").write_text("packing: true\npackng: true\nlora_alfa: 8\nmax_length: long\n", encoding="utf-8")
     code, out, err = memcfg("from-trl", "odd.yaml", "--trainer", "sft", "-q")
     assert code == 1
     assert "packing=bfd" in out
     assert err == (
         "error: `packng`: no argument of `SFTConfig` (odd.yaml:2)\n  did you mean `packing`?\n"
-        "error: `lora_rank`: no argument of `SFTConfig` (odd.yaml:3)\n  did you mean `lora_r` or `local_rank`?\n"
+        "error: `lora_alfa`: no argument of `SFTConfig` (odd.yaml:3)\n  did you mean `lora_alpha`?\n"
         "error: `max_length`: `long` is no whole number (odd.yaml:4)\n"
     )
 

@@ -26,7 +26,7 @@ def carry_data(said: Said, out: Outcome, beside: Path) -> Length | None:
     _template(said, out)
     entries, stream = said["datasets"], said["pretraining_dataset"]
     if stream:
-        entries = [stream] if isinstance(stream, (dict, str)) else stream
+        entries = stream if isinstance(stream, list) else [stream]
         out.carry("data.streaming", True, said.text("pretraining_dataset"))
     name = "pretraining_dataset" if stream else "datasets"
     entries = [{"path": entry} if isinstance(entry, str) else entry for entry in entries or ()]

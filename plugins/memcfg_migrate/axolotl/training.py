@@ -7,14 +7,14 @@ import math
 from memcfg_migrate import hf
 from memcfg_migrate.becomes import carry
 from memcfg_migrate.outcome import Outcome
-from memcfg_migrate.said import Arg, Said
+from memcfg_migrate.said import Said
 from memcfg_migrate.schedule import Length, Steps, carry_steps, fraction, steps
 
 
 def carry_length(said: Said, out: Outcome, length: Length) -> Steps:
     accumulation = said["gradient_accumulation_steps"] or 1
     if said["batch_size"] is not None:
-        accumulation = max(said["batch_size"] // (said["micro_batch_size"] * length.processes), 1)
+        accumulation = max(said["batch_size"] // (max(said["micro_batch_size"], 1) * length.processes), 1)
         out.carry("run.accumulation", accumulation, f"{said.text('batch_size')} over {length.processes} process(es)")
     else:
         carry(said, "gradient_accumulation_steps", out, "run.accumulation", accumulation)
@@ -24,8 +24,6 @@ def carry_length(said: Said, out: Outcome, length: Length) -> Steps:
         out.carry("run.learning_rate", rate, said.text("learning_rate"))
     most = said["max_steps"] or -1
     found = steps(said["num_epochs"], most, said["micro_batch_size"], accumulation, length)
-    if said["max_steps"] is None:
-        said.args["max_steps"] = Arg("max_steps", "int", -1)
     carry_steps(found, said, "num_epochs", "max_steps", length, out)
     _warmup(said, out, found)
     return found

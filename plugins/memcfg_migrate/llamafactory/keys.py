@@ -53,8 +53,8 @@ MODEL: Final = (
 
 DATA: Final = (
     Arg("template", "str?", None),
-    Arg("dataset", "any", None),
-    Arg("eval_dataset", "any", None),
+    Arg("dataset", "names?", None),
+    Arg("eval_dataset", "names?", None),
     Arg("dataset_dir", "str", "data"),
     Arg("cutoff_len", "int", 2048),
     Arg("train_on_prompt", "bool", False),
@@ -83,8 +83,8 @@ TUNING: Final = (
     Arg("lora_rank", "int", 8),
     Arg("lora_alpha", "int?", None),
     Arg("lora_dropout", "float", 0.0),
-    Arg("lora_target", "any", "all"),
-    Arg("additional_target", "any", None),
+    Arg("lora_target", "names", ["all"]),
+    Arg("additional_target", "names?", None),
     Arg("use_rslora", "bool", False),
     Arg("use_dora", "bool", False),
     Arg("pissa_init", "bool", False),

@@ -20,7 +20,6 @@ def carry_data(said: Said, out: Outcome) -> Length | None:
     _held_out(said, out)
     _template(said, out)
     folder, names = said["dataset_dir"], said["dataset"]
-    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
     if not names:
         out.remark("open", "the data", "no data set is named: append `data=jsonl data.path=FILE`")
         if "dataset_dir" in said:

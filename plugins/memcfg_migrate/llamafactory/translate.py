@@ -115,13 +115,11 @@ def _adapter(said: Said, out: Outcome) -> None:
 
 def _targets(said: Said, out: Outcome) -> None:
     targets = said["lora_target"]
-    targets = [t.strip() for t in targets.split(",")] if isinstance(targets, str) else targets
     out.carry(
         "peft.targets", "all-linear" if targets == ["all"] else targets, said.text("lora_target"), "lora_target" in said
     )
     extra = said["additional_target"]
     if extra is not None:
-        extra = [t.strip() for t in extra.split(",")] if isinstance(extra, str) else extra
         out.carry("peft.modules_to_save", extra, said.text("additional_target"))
     iterations = said["pissa_iter"]
     if said["pissa_init"]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from memcfg import Problem, RequestError
-from memcfg_migrate.literals import NotWritten, once_bound, source, value
+from memcfg_migrate.literals import NotWritten, once_bound, source, step_by_step, value
 from memcfg_migrate.reading import text_of
 from memcfg_migrate.said import Given, Source, Unread
-from memcfg_migrate.trl.trainers import TRAINERS
+from memcfg_migrate.trl.trainers import CALL, TRAINERS
 
 CONFIGS: Final = {t.config: t.name for t in TRAINERS.values()}
 TRAINER_CLASSES: Final = {t.trainer: t.name for t in TRAINERS.values()}
@@ -21,6 +21,7 @@ PLAIN: Final = "TrainingArguments"
 BESIDE: Final = {"LoraConfig": ("r",), "BitsAndBytesConfig": (), "load_dataset": ("path", "name")}
 """Calls whose arguments are read, with the names of their first positional ones."""
 CONFIG_ARGUMENT: Final = "args"
+HANDED: Final = {arg.name for arg in CALL}
 PARSERS: Final = ("TrlParser", "HfArgumentParser")
 
 
@@ -30,7 +31,8 @@ def read(path: Path, chosen: str | None) -> Source:
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
-        raise RequestError(Problem(f"no Python: {error.msg}", key=f"{path}:{error.lineno}")) from error
+        where = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise RequestError(Problem(f"no Python: {error.msg}", key=where)) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise RequestError(Problem(f"no Python that can be read: {error}", key=str(path))) from error
     return Script(path, tree).source(chosen)
@@ -42,6 +44,7 @@ class Script:
     def __init__(self, path: Path, tree: ast.Module) -> None:
         self.path = path
         self.names = once_bound(tree)
+        self.changed = step_by_step(tree)
         self.calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         self.tree = tree
         self.out = Source(str(path))
@@ -172,11 +175,21 @@ class Script:
             elif name in ("ref_model", "teacher_model"):
                 self._other_model(name, node)
             elif name not in (CONFIG_ARGUMENT, "peft_config", "quantization_config"):
-                self._own(name, node)
+                self._own(name, node, _called(call) or "")
 
-    def _own(self, name: str, node: ast.expr) -> None:
-        if not (isinstance(node, ast.Constant) and node.value is None):
-            self.out.given[f"Trainer.{name}"] = Given(name, source(node), self._at(node))
+    def _own(self, name: str, node: ast.expr, trainer: str) -> None:
+        """An argument of the trainer's own. Older releases took some of the config's there."""
+        if isinstance(node, ast.Constant) and node.value is None:
+            return
+        if name in {arg.name for arg in TRAINERS[TRAINER_CLASSES[trainer]].args()}:
+            self._argument(name, name, node)
+            text = f"removed from `{trainer}`: it is an argument of the config now"
+            self.out.remarks.append(("there", f"`{name}` ({self._at(node)})", text))
+        else:
+            known = f"Trainer.{name}" in HANDED
+            self.out.given[f"Trainer.{name}"] = Given(
+                name if known else f"{trainer}.{name}", source(node), self._at(node)
+            )
 
     def _model(self, node: ast.expr, prefix: str) -> None:
         found = self._resolved(node)
@@ -233,6 +246,9 @@ class Script:
         """The `load_dataset` call behind an expression, the split that is taken of it, and what changes its rows."""
         found, split, changes = self._resolved(node), None, []
         for _ in range(20):
+            if isinstance(found, ast.Name) and found.id in self.changed:
+                found, steps = self.changed[found.id]
+                changes += [f"`{source(step)}` ({self._at(step)})" for step in steps]
             if isinstance(found, ast.Subscript) and isinstance(found.slice, ast.Constant):
                 split = str(found.slice.value)
                 found = self._resolved(found.value)

@@ -22,7 +22,7 @@ def _padding(said: Said, name: str, out: Outcome) -> None:
         return  # only Neuron devices pad by themselves
     try:
         out.carry("padding.multiple_of", int(value), said.text(name))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         out.remark("there", said.text(name), "refused: it is a whole number, `auto` or `none`")
 
 

@@ -209,7 +209,8 @@ def _rest(said: Said, out: Outcome, trainer: Trainer) -> None:
         out.remark(kind, key, text)
     for given in said.unknown():
         owner, _, name = given.label.rpartition(".")
-        names = [a.name.removeprefix(f"{owner}.") for a in said.args.values() if not owner or a.name.startswith(owner)]
+        beside = [name.removeprefix(f"{owner}.") for name in said.args if owner and name.startswith(f"{owner}.")]
+        names = beside if owner else [name for name in said.args if "." not in name]
         text = f"no argument of `{owner or trainer.config}` ({given.where})"
         out.problems.append(Problem(text, key=given.label, nearest=nearest(name, names)))
     out.problems += said.problems

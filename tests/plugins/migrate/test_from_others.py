@@ -159,7 +159,7 @@ def test_a_data_set_is_found_in_the_list_of_data_sets(tmp_path, monkeypatch):
     assert found.value("run.steps") == 8
 
 
-ODD = {"int": 3, "float": 0.125, "str": "odd", "list": ["odd"], "dict": {"odd": 1}, "any": "odd"}
+ODD = {"int": 3, "float": 0.125, "str": "odd", "list": ["odd"], "dict": {"odd": 1}, "any": "odd", "names": ["odd"]}
 FACTORY_ARGS = (*hf.arguments(), *MODEL, *DATA, *TUNING)
 
 
@@ -181,3 +181,40 @@ def test_nothing_that_is_written_is_dropped(tmp_path, program, args, base):
         said = [c.said for c in found.carried.values() if c.given] + [r.key + r.text for r in found.remarks]
         assert any(arg.name in text for text in said) or found.problems, arg.name
         assert not any("nothing here reads it" in remark.text for remark in found.remarks), arg.name
+
+
+ANYTHING = (
+    None, True, 0, -1, 10**30, 0.5, float("nan"), float("inf"), "", "x", "null", "auto", "2e-5", "epoch", [], ["a"], [1],
+    [None], {}, {"a": 1}, [{"path": "x.jsonl"}], [{"path": 3}], {"zero_optimization": {"stage": 3}}, "é\n`x`", "a'b\"c",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_written_is_answered(tmp_path, seed):
+    """Random keys with random values: a migration, or an error that says what is wrong; never a fault."""
+    import random
+
+    from memcfg_migrate import show
+    from memcfg_migrate.plan import Migration
+    from memcfg_migrate.trl.read import source
+    from memcfg_migrate.trl.trainers import BESIDE, SCRIPT, TRAINERS
+    from memcfg_migrate.trl.trainers import MODEL as TRL_MODEL
+    from memcfg_migrate.trl.translate import outcome
+
+    from memcfg import MemcfgError
+
+    chance, path = random.Random(seed), tmp_path / "config.json"
+    programs = [(lambda: axolotl.outcome(mapping(path), Length(chance.choice([None, 80]))), KEYS)]
+    programs += [(lambda: llamafactory.outcome(mapping(path), Length(chance.choice([None, 80]))), FACTORY_ARGS)]
+    for name, trainer in TRAINERS.items():
+        args = (*BESIDE, *SCRIPT, *TRL_MODEL, *trainer.args())
+        programs += [(lambda name=name: outcome(source(path, name), name, Length(80)), args)]
+    for _ in range(100):
+        run, args = chance.choice(programs)
+        written = {chance.choice(args).name: chance.choice(ANYTHING) for _ in range(chance.randint(1, 8))}
+        path.write_text(json.dumps(written), encoding="utf-8")
+        try:
+            found = Migration(run())
+        except MemcfgError:
+            continue
+        assert list(show.text(found)) and show.data(found) and show.preset(found), written  # noqa: PT018
