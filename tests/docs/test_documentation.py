@@ -36,7 +36,8 @@ TRIED_ELSEWHERE = ("docs/plugin-tutorial.md",)
 def shown() -> Iterator[tuple[str, list[str], bool]]:
     """Each command on each page: where, its words, whether it is meant to be refused."""
     for page in PAGES:
-        lines = page.read_text(encoding="utf-8").splitlines()
+        text = re.sub(r" \\\n\s+", " ", page.read_text(encoding="utf-8"))  # a command over several lines
+        lines = text.splitlines()
         for number, line in enumerate(lines, 1):
             found = COMMAND.match(line)
             if found:

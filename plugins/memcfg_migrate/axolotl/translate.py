@@ -144,7 +144,9 @@ def _online(said: Said, out: Outcome) -> None:
         else:
             out.remark("there", text, f"not read by `{out.trainer}`")
     if out.trainer == "grpo":
-        out.remark("open", "the rewards", "name them with `rewards.functions=[...]`")
+        out.remark(
+            "open", "the rewards", "name them with `rewards.functions=[module:function] rewards.trust_code=true`"
+        )
 
 
 def _rest(said: Said, out: Outcome) -> None:

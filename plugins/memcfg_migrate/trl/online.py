@@ -100,7 +100,8 @@ def _rewards(said: Said, out: Outcome) -> None:
     """Rewards are functions, which a config cannot hold."""
     if (weights := said["reward_weights"]) is not None:
         out.carry("rewards.weights", weights, said.text("reward_weights"))
-    out.remark("open", "the rewards", "name them with `rewards.functions=[...]`: functions are not read from a script")
+    text = "functions are not read: name them with `rewards.functions=[module:function] rewards.trust_code=true`"
+    out.remark("open", "the rewards", text)
 
 
 def rloo_arguments() -> list[Arg]:

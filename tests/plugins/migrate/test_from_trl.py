@@ -130,7 +130,7 @@ REMARKS = [
     ("dpo", "precompute_ref_batch_size: 4", "there", "not read, because nothing is precomputed"),
     ("kto", "ref_model_sync_steps: 4", "there", "not read, because `sync_ref_model` is false"),
     ("kto", "", "differs", ""),
-    ("grpo", "", "open", "functions are not read from a script"),
+    ("grpo", "", "open", "functions are not read: name them"),
     ("grpo", "vllm_server_port: 9000", "there", "not read, because `use_vllm` is false"),
     ("grpo", "use_vllm: true\nvllm_mode: server\nvllm_enable_sleep_mode: true", "there", "not read under `vllm_mode=server`"),
     ("gkd", "padding_free: true", "there", "its collator is its own"),
