@@ -63,3 +63,11 @@ CAPPED = {
     "xlstm": "output_logit_soft_cap",
 }
 """Model type -> the setting of its configuration that bounds logits."""
+
+UNKNOWN = (
+    "blt", "cohere_compass_text", "dbrx", "dory", "dots1", "dots3_note", "dots3_note_text", "emu3", "fuyu",
+    "gemma3n", "gemma3n_text", "gemma4_assistant", "gemma4_unified_assistant", "hunyuan_v1_moe", "mllama",
+    "modernbert-decoder", "moss_transcribe_diarize", "phi4_multimodal", "qwen3_5_moe", "qwen4_exp", "zamba",
+    "zamba2",
+)  # fmt: skip
+"""Model types of which it is not known what they do to their logits."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcfg import Fact, Forbid, Ignored, Plugin, Require, key
+from memcfg.heads import UNKNOWN
 
 cut = Fact("cce.installed", probe="memcfg_cce.facts:cut", doc="whether cut-cross-entropy is installed")
 linear = Fact("cce.torch_linear", probe="memcfg_cce.facts:linear", doc="whether torch has linear_cross_entropy (2.13)")
@@ -32,6 +33,10 @@ plugin = Plugin(
         Forbid(
             (cce | torch_linear) & (key("loss.type") == "dft"), id="cce.loss.dft", suggest=OTHER,
             because="the packages know the plain negative log-likelihood only",
+        ),
+        Forbid(
+            (cce | torch_linear) & key("model.type").isin(*UNKNOWN), id="cce.kernel.unknown_head", suggest=["loss.kernel=full"],
+            because="what this architecture's output head does to its logits is not known",
         ),
         Forbid(
             (cce | torch_linear) & key("peft.head").on, id="cce.head", suggest=OTHER,

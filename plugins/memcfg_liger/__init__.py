@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcfg import Bool, Check, Default, Fact, Forbid, Ignored, Plugin, Require, Setting, key, only_when
+from memcfg.heads import UNKNOWN
 
 enabled = Bool("liger.enabled", doc="use Liger's kernels")
 layers = Setting("liger.layers", bool, default=True, doc="patch norms, rotary embeddings and feed-forward layers")
@@ -69,6 +70,10 @@ plugin = Plugin(
         Require(
             key("loss.type").isin("nll", "dft"), when=fused & sft, id="liger.kernel.sft",
             because="Liger fuses the plain and the dynamic fine-tuning loss only", suggest=OTHER,
+        ),
+        Forbid(
+            fused & key("model.type").isin(*UNKNOWN), id="liger.kernel.unknown_head",
+            because="what this architecture's output head does to its logits is not known", suggest=["loss.kernel=full"],
         ),
         Forbid(
             fused & key("peft.head").on, id="liger.kernel.head",

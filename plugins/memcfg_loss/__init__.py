@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcfg import Check, Default, Enum, Fact, Forbid, Ignored, Plugin, Require, Setting, key, only_when
+from memcfg.heads import UNKNOWN
 
 type_ = Enum(
     "loss.type",
@@ -118,6 +119,13 @@ plugin = Plugin(
             id="loss.chunked.full",
             because="`chunked_nll` never builds the whole logits, which is all that the kernel `full` does",
             suggest=["loss.kernel=torch", "loss.type=nll"],
+        ),
+        Forbid(
+            kernel.isin("triton", "torch") & key("model.type").isin(*UNKNOWN),
+            id="loss.kernel.unknown_head",
+            because="what this architecture's output head does to its logits is not known, and a missed scale or cap would "
+            "train on another loss",
+            suggest=["loss.kernel=full", "loss.type=nll"],
         ),
         Ignored(
             chunk,

@@ -30,7 +30,7 @@ from memcfg.engine.forward import attach_head, model_logits
 from memcfg.head.architectures import output_head, prove, transform_of
 from memcfg.head.layer import output_layer
 from memcfg.head.transform import HeadTransform
-from memcfg.heads import CAPPED, DIVIDED, MULTIPLIED, PLAIN, VISION
+from memcfg.heads import CAPPED, DIVIDED, MULTIPLIED, PLAIN, UNKNOWN, VISION
 
 pytestmark = pytest.mark.torch
 
@@ -112,6 +112,7 @@ def test_the_formula_gives_the_models_own_logits(kind):
 def test_every_known_type_is_one_that_rules_may_name():
     assert set(MODEL_TYPES) >= PLAIN | set(SETTINGS)
     assert not PLAIN & set(SETTINGS)
+    assert not set(UNKNOWN) & (PLAIN | set(SETTINGS) | VISION)
 
 
 TINY = {

@@ -312,3 +312,12 @@ def test_a_stream_is_refused() -> None:
     stream = hf(origin(3, 2)).to_iterable_dataset()
     with pytest.raises(TypeError, match="not a `IterableDataset`"):
         pack(stream, 4, "bfd")
+
+
+def test_another_version_of_the_code_packs_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf(origin(3, 2)).save_to_disk(tmp_path)
+    first = pack(datasets.load_from_disk(tmp_path), 4, "bfd")
+    monkeypatch.setattr(packer, "VERSION", packer.VERSION + 1)
+    second = pack(datasets.load_from_disk(tmp_path), 4, "bfd")
+    assert first._fingerprint != second._fingerprint
+    assert len(list(tmp_path.glob("packed-*.arrow"))) == 2
