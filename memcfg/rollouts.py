@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import torch
 
     from memcfg.batch import Batch
@@ -131,4 +133,29 @@ class Sampling(Protocol):
     def settle(self, sampled: Round, batches: Sequence[Batch]) -> Mapping[str, float]:
         """Called once for each round after `before`, with all its micro-batches on the CPU: the place for what needs their
         log-probabilities. Returns further figures."""
+        ...
+
+
+OWN = "own"
+"""The sampler that is the trained model itself."""
+
+
+@runtime_checkable
+class Renewing(Protocol):
+    """An objective of given rows that replaces the completions of some steps by sampled ones. `renews`: whether it does so at
+    all; `limit`: the longest of them."""
+
+    renews: bool
+    limit: int
+
+    def others(self) -> Mapping[str, tuple[torch.nn.Module, Sequence[AbstractContextManager[Any]]]]:
+        """Models besides the trained one (`OWN`) that may sample, by name, each with contexts to enter around it."""
+        ...
+
+    def source(self, drawn: float) -> str | None:
+        """Whose completions a step learns from: a sampler's name, or None for the given ones. `drawn` is uniform in [0, 1)."""
+        ...
+
+    def renewed(self, name: str | None) -> None:
+        """Told of each step that is trained on whose completions it has."""
         ...

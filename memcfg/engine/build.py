@@ -17,7 +17,7 @@ from memcfg.engine.joining import spreads
 from memcfg.engine.ledger import Ledger
 from memcfg.engine.loader import MicroBatches
 from memcfg.errors import DataError, Problem
-from memcfg.rollouts import Sampling
+from memcfg.rollouts import Renewing, Sampling
 
 if TYPE_CHECKING:
     import torch
@@ -107,6 +107,8 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
         generation = hooks.generate(plan=plan, model=model, tokenizer=tokenizer)
     if isinstance(objective, Taught):
         objective.learn_from(load, model, tokenizer)
+    if isinstance(objective, Renewing) and objective.renews and data:
+        generation = hooks.generate(plan=plan, model=model, tokenizer=tokenizer)
     if reference is not None and isinstance(objective, Compared):
         objective.refer(reference)
         for split, prepared in rows.items():

@@ -28,11 +28,9 @@ from memcfg import rows as prepared
 from memcfg.batch import Source
 from memcfg.engine import documents
 from memcfg.engine.figures import Figures
-from memcfg.engine.forward import causal_model
 from memcfg.engine.loader import MicroBatches, mine, parts
-from memcfg.engine.rounds import Order, Sampler, Sizes, seed_of
+from memcfg.engine.rounds import Order, Sampler, Sizes, has_room, seed_of
 from memcfg.engine.update import entered, evaluating
-from memcfg.errors import Problem, RunError
 from memcfg.rollouts import Learned, Round
 
 if TYPE_CHECKING:
@@ -220,13 +218,7 @@ class RolloutLoader:
 
 def fits(rows: Any, model: torch.nn.Module, limit: int) -> None:
     """Raises `RunError` where the longest prompt and its completion need more positions than the model has."""
-    config: Any = causal_model(model).config  # type: ignore[union-attr]
-    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
-    longest = int(prepared.lengths(rows).max())
-    if isinstance(positions, int) and longest + limit > positions:
-        text = f"a prompt of {longest:,} tokens and {limit:,} more are too long for a model of {positions:,} positions"
-        fix = f"generation.max_new_tokens={positions - longest}" if positions > longest else "shorter prompts"
-        raise RunError(Problem(text, key="generation.max_new_tokens", fix=fix))
+    has_room(int(prepared.lengths(rows).max()), model, limit)
 
 
 def packed(batch: Batch) -> dict[str, Any]:

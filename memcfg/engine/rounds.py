@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memcfg.engine.forward import causal_model
 from memcfg.engine.update import entered
+from memcfg.errors import Problem, RunError
 from memcfg.rollouts import WAKES, Generation, Sample
 
 if TYPE_CHECKING:
@@ -77,6 +79,16 @@ def seed_of(*numbers: int | str) -> int:
     """A seed of its own for each round and process."""
     digest = hashlib.blake2b("/".join(map(str, numbers)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % 2**63
+
+
+def has_room(longest: int, model: torch.nn.Module, limit: int) -> None:
+    """Raises `RunError` where a prompt of `longest` tokens and a completion need more positions than the model has."""
+    config: Any = causal_model(model).config  # type: ignore[union-attr]
+    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if isinstance(positions, int) and longest + limit > positions:
+        text = f"a prompt of {longest:,} tokens and {limit:,} more are too long for a model of {positions:,} positions"
+        fix = f"generation.max_new_tokens={positions - longest}" if positions > longest else "shorter prompts"
+        raise RunError(Problem(text, key="generation.max_new_tokens", fix=fix))
 
 
 class Order:

@@ -24,6 +24,7 @@ from memcfg.engine.joining import Group
 from memcfg.engine.loader import Loader, MicroBatches, loader_of
 from memcfg.engine.metrics import Meter
 from memcfg.engine.ranks import ranks_of
+from memcfg.engine.renewed import renewed_loader
 from memcfg.engine.rollouts import Place, RolloutLoader
 from memcfg.engine.saving import PARTIAL, whole
 from memcfg.engine.shapes import Shapes
@@ -33,6 +34,7 @@ from memcfg.engine.update import StepResult, counted, gradients, mean_loss
 from memcfg.errors import Problem, RunError
 from memcfg.plan import Plan
 from memcfg.planfile import save as save_plan
+from memcfg.rollouts import Sampling
 
 SCHEDULERS: Final[Mapping[str, dict[str, Any]]] = {"cosine_with_min_lr": {"min_lr_rate": 0.1}}
 """Arguments of schedulers that have to be told something: the lowest learning rate, as a share of the peak."""
@@ -121,8 +123,10 @@ class EngineTrainer(Trainer):
         self.group = Group(self.accelerator.process_index, self.accelerator.num_processes)
         means.over(self.group)
         batches = self.micro_batches(run.train)
-        self.rollouts = RolloutLoader(run, batches, self._place()) if run.generation is not None else None
-        self.loader = self.rollouts or loader_of(run, batches)
+        self.rollouts = RolloutLoader(run, batches, self._place()) if isinstance(run.objective, Sampling) else None
+        renews = run.generation is not None and self.rollouts is None
+        given = renewed_loader(run, batches, self._place()) if renews else None
+        self.loader = self.rollouts or given or loader_of(run, batches)
         self.shrinking: Shrinking | None = None
         if run.plan.get("run.on_oom") == "shrink":
             self.shrinking = Shrinking(batches.halves, self.args.device, lambda text: self.tell(text))

@@ -9,14 +9,16 @@ here = key("trainer.name") == "gkd"
 teacher = Setting("gkd.teacher", str, default=None, nullable=True, doc="folder or hub name of the teacher")
 share = Setting(
     "gkd.lmbda", float, default=0.0, minimum=0.0, maximum=1.0,
-    doc="share of steps on the student's own completions (not written yet: 0)",
+    doc="share of steps on completions that the student samples",
 )  # fmt: skip
 beta = Setting(
     "gkd.beta", float, default=0.5, minimum=0.0, maximum=1.0,
     doc="between the forward KL divergence (0) and the reverse one (1)",
 )  # fmt: skip
 offload = Bool("gkd.teacher_offload", doc="keep the teacher in host memory but for its own forward", free=True)
-sequences = Setting("gkd.seq_kd", bool, default=False, doc="learn from completions that the teacher generates")
+sequences = Setting(
+    "gkd.seq_kd", bool, default=False, doc="learn from the teacher's completions in place of given ones"
+)
 dropout = Setting("gkd.disable_dropout", bool, default=True, doc="switch dropout off in student and teacher")
 
 plugin = Plugin(
@@ -31,6 +33,11 @@ plugin = Plugin(
         Default(
             key("run.learning_rate"), 3e-3, when=here & (key("model.source") == "tiny"), id="gkd.run.learning_rate.tiny",
             because="a small model that starts from noise wants larger steps than one that was trained before",
+        ),
+        Default(
+            share, 0.5, when=here & (key("model.source") == "hub"), id="gkd.lmbda.default",
+            because="a student that learns from what it writes itself meets its own mistakes; half of the steps is usual",
+            ref="https://arxiv.org/abs/2306.13649",
         ),
         Default(
             offload, False, when=here, id="gkd.teacher_offload.default", because="copies cost time where the device has room"

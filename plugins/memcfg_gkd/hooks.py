@@ -13,7 +13,8 @@ from memcfg.batch import Documents
 from memcfg.engine import pairs
 from memcfg.engine.dropout import rates, without_dropout
 from memcfg.engine.evidence import Effective
-from memcfg_gkd.objective import TaughtTokens
+from memcfg.rollouts import OWN
+from memcfg_gkd.objective import TEACHER, TaughtTokens
 from memcfg_gkd.resting import Resting
 
 if TYPE_CHECKING:
@@ -52,7 +53,10 @@ def memcfg_objective(plan: Plan) -> TaughtTokens:
     refuse(plan)
     mib = plan.get("loss.chunk_mib")
     budget = (CHUNK_MIB if mib is None else mib) << 20
-    return TaughtTokens(plan["gkd.teacher"], plan["gkd.beta"], budget, rests=bool(plan.get("gkd.teacher_offload")))
+    return TaughtTokens(
+        plan["gkd.teacher"], plan["gkd.beta"], budget, rests=bool(plan.get("gkd.teacher_offload")), own=plan["gkd.lmbda"],
+        sequences=plan["gkd.seq_kd"], limit=plan["generation.max_new_tokens"],
+    )  # fmt: skip
 
 
 @hookimpl
@@ -70,6 +74,11 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     if taught:
         size = sum(p.numel() for p in objective.teacher.parameters())
         found = [*found, Effective("gkd.beta", objective.beta, f"a teacher of {size:,} frozen weights")]
+        if objective.renews:
+            share = f"{objective.sampled[OWN]} step(s) on the student's completions, {objective.sampled[TEACHER]} on the teacher's"
+            found += [
+                Effective("gkd.lmbda", objective.own, share), Effective("gkd.seq_kd", objective.sequences, share),
+            ]  # fmt: skip
         if plan.get("gkd.teacher_offload") is not None:
             found.append(_rest(objective.resting))
     found = [*found, Effective("trainer.name", name, f"the objective is {type(objective).__name__}")]
@@ -91,7 +100,7 @@ def _rest(resting: Resting | None) -> Effective:
 
 
 def refuse(plan: Plan) -> None:
-    """What cannot be run: no teacher, and what needs completions that are generated while training."""
+    """What cannot be run: no teacher."""
     if plan.get("gkd.teacher") is None:
         text = "`trainer=gkd` needs a teacher, and none is named"
         fix = (
@@ -99,9 +108,3 @@ def refuse(plan: Plan) -> None:
             "`python -m memcfg run.dir=runs/teacher`: gkd.teacher=runs/teacher/model"
         )
         raise RequestError(Problem(text, key="gkd.teacher", fix=fix))
-    if plan["gkd.lmbda"] > 0:
-        text = "learning on the student's own completions is not written yet"
-        raise RequestError(Problem(text, key="gkd.lmbda", fix="gkd.lmbda=0  # the given completions"))
-    if plan["gkd.seq_kd"]:
-        text = "learning from completions that the teacher generates is not written yet"
-        raise RequestError(Problem(text, key="gkd.seq_kd", fix="gkd.seq_kd=false"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,11 +15,14 @@ from memcfg.engine.companion import bare
 from memcfg.engine.forward import causal_model, model_logits
 from memcfg.engine.means import Means
 from memcfg.head.targets import nothing, supervised
+from memcfg.rollouts import OWN
 from memcfg_gkd.divergence import Divergence
 from memcfg_gkd.resting import Resting
 
 Tensor = torch.Tensor
 KEY = "gkd.teacher"
+TEACHER = "teacher"
+"""The name of the teacher where it generates."""
 WORK = 4
 """Tensors like a chunk of float32 logits that are alive at once: two of logits, one of probabilities, one of gradients."""
 
@@ -27,10 +30,18 @@ WORK = 4
 class TaughtTokens:
     """Counts supervised targets after the shift, like supervised fine-tuning. `beta` lies between the forward KL divergence
     (0) and the reverse one (1); `budget` is how many bytes of logits may be alive at once; `rests` keeps the teacher in host
-    memory between its forwards."""
+    memory between its forwards.
 
-    def __init__(self, path: str, beta: float, budget: int, *, rests: bool = False) -> None:
+    `own` is the share of steps whose completions the student samples; those of the others are given, or the teacher's where
+    `sequences` says so. `limit`: the longest of them, in tokens."""
+
+    def __init__(
+        self, path: str, beta: float, budget: int, *, rests: bool = False, own: float = 0.0, sequences: bool = False,
+        limit: int = 128,
+    ) -> None:  # fmt: skip
         self.path, self.beta, self.budget, self.rests = path, beta, budget, rests
+        self.own, self.sequences, self.limit = own, sequences, limit
+        self.sampled = {OWN: 0, TEACHER: 0}
         self.teacher: torch.nn.Module | None = None
         self.resting: Resting | None = None
         self._attention: Attention | None = None
@@ -47,6 +58,27 @@ class TaughtTokens:
         self.teacher = teacher
         if self.rests:
             self.resting = Resting(teacher, causal_model(teacher).get_output_embeddings())  # type: ignore[operator]
+
+    @property
+    def renews(self) -> bool:
+        return self.own > 0 or self.sequences
+
+    def others(self) -> Mapping[str, tuple[torch.nn.Module, Sequence[Any]]]:
+        """The teacher, where it generates."""
+        if not self.sequences or self.teacher is None:
+            return {}
+        return {TEACHER: (self.teacher, [] if self.resting is None else [self.resting])}
+
+    def source(self, drawn: float) -> str | None:
+        """The student for a share of the steps; of the others the teacher, if it generates."""
+        return OWN if drawn < self.own else TEACHER if self.sequences else None
+
+    def renewed(self, name: str | None) -> None:
+        """Count whose completions a step has."""
+        if name is not None:
+            self.sampled[name] += 1
+        one = torch.ones(())
+        self._means.add(True, one, {"own_completions": one * (name == OWN)})
 
     def count(self, batch: Batch) -> Tensor:
         """Targets after the shift: int64 scalar."""

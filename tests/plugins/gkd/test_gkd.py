@@ -195,6 +195,34 @@ def test_a_teacher_in_four_bits_is_nearly_the_same_teacher(bench: Any) -> None:
     assert type(reference.model.layers[0].self_attn.q_proj) is torch.nn.Linear, "a reference is no teacher"
 
 
+@pytest.mark.parametrize(
+    ("own", "sequences", "drawn", "whose"),
+    [
+        (0.0, False, 0.0, None),
+        (0.5, False, 0.4, "own"),
+        (0.5, False, 0.5, None),
+        (0.5, True, 0.4, "own"),
+        (0.5, True, 0.5, "teacher"),
+        (0.0, True, 0.0, "teacher"),
+        (1.0, True, 0.999, "own"),
+    ],
+)
+def test_whose_completions_a_step_learns_from(own: float, sequences: bool, drawn: float, whose: str | None) -> None:
+    made = TaughtTokens("teacher", 0.5, 1, own=own, sequences=sequences)
+    assert made.source(drawn) == whose
+    assert made.renews == (own > 0 or sequences)
+    made.renewed(whose)
+    assert sum(made.sampled.values()) == (whose is not None)
+    assert made.metrics() == {"own_completions": float(whose == "own")}
+
+
+def test_a_teacher_that_generates_is_woken_for_it(bench: Any) -> None:
+    made = objective(bench, bench.model(0), bench.model(1), 0.5, rests=True)
+    assert made.others() == {}
+    made.sequences = True
+    assert made.others() == {"teacher": (made.teacher, [made.resting])}
+
+
 def test_a_teacher_with_another_vocabulary_is_refused(bench: Any) -> None:
     made = TaughtTokens("teacher", 0.5, 1 << 20)
     student = bench.model(0)
@@ -204,18 +232,10 @@ def test_a_teacher_with_another_vocabulary_is_refused(bench: Any) -> None:
         made.learn_from(lambda path, key: (bench.model(1), Words(a=1, b=2)), student, Words(a=1, b=3))
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"gkd.teacher": None}, "needs a teacher"),
-        ({"gkd.lmbda": 0.5}, "the student's own completions is not written yet"),
-        ({"gkd.seq_kd": True}, "completions that the teacher generates is not written yet"),
-    ],
-)
-def test_what_cannot_be_run_says_so(values: dict[str, Any], message: str) -> None:
-    settings = {"gkd.teacher": "folder", "gkd.lmbda": 0.0, "gkd.seq_kd": False} | values
-    with pytest.raises(RequestError, match=message):
-        refuse(Plan({key: Decision(value, "default") for key, value in settings.items()}))
+def test_a_run_without_a_teacher_says_what_to_write() -> None:
+    with pytest.raises(RequestError, match="needs a teacher"):
+        refuse(Plan({"gkd.teacher": Decision(None, "default")}))
+    refuse(Plan({"gkd.teacher": Decision("folder", "you")}))
 
 
 def test_the_error_names_the_option(bench: Any) -> None:
