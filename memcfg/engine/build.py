@@ -169,7 +169,8 @@ def _rows(plan: Plan, hooks: Hooks, tokenizer: Any, split: str, ledger: Ledger) 
 
 def _columns(raw: Any) -> tuple[str, ...]:
     """The columns of rows; of a stream that does not say, those that it would be worst to miss."""
-    return tuple(raw.column_names) if raw.column_names is not None else vocabulary.COLUMNS
+    named = getattr(raw, "column_names", None)
+    return vocabulary.COLUMNS if named is None else tuple(named)
 
 
 def _nothing_left(ledger: Ledger) -> str:

@@ -43,7 +43,7 @@ class Shapes:
             self.positions += batch.input_ids.numel()
             self._lengths.update(batch.lengths)
             width = batch.input_ids.shape[1]
-            tokens = (batch.document_ids >= 0).sum(1).cpu().numpy()
+            tokens = (batch.document_ids.numpy() >= 0).sum(1)
             parts = np.minimum(tokens * FILLS // max(1, width), FILLS - 1)
             self._filled += np.bincount(parts, minlength=FILLS)
             if self.steps == 0 and len(self._first) < FIRST:
