@@ -106,6 +106,9 @@ def strategy(subject: Subject) -> str:
 
 def optimizer(subject: Subject) -> str:
     """Every parameter that requires a gradient is in the optimizer, and none twice."""
+    for module in subject.model.modules():
+        if callable(reshard := getattr(module, "reshard", None)):
+            reshard()  # FSDP2 leaves its last shards gathered after a forward, and the optimizer holds shards
     held = [id(p) for group in subject.optimizer.param_groups for p in group["params"]]
     trainable = {id(p): name for name, p in subject.model.named_parameters() if p.requires_grad}
     missing = [name for key, name in trainable.items() if key not in set(held)]
