@@ -119,6 +119,12 @@ def run(folder: Path, cases: Sequence[Mapping[str, Any]], world: int) -> dict[st
 
 
 @pytest.fixture(scope="session")
+def in_processes() -> Callable[..., dict[str, dict[str, Any]]]:
+    """`run`, for tests."""
+    return run
+
+
+@pytest.fixture(scope="session")
 def case_of() -> type[Case]:
     """The class of cases, for tests (a conftest cannot be imported)."""
     return Case
