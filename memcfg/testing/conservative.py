@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from memcfg.registry.plugin import Plugin
@@ -59,12 +59,11 @@ def _change(
 
 
 def everything(registry: Registry) -> list[dict[str, Any]]:
-    """Requests over every option that rules read: nothing, each value (under some trainer), and groups of values."""
+    """Requests over every option that rules read: nothing, each value by itself, and groups of values drawn once for all. A
+    trainer's own options come with that trainer."""
     options = [o for o in registry.options.values() if o.role == "choice" and o.values and _solved(o, registry)]
     trainers, draw = registry.options["trainer.name"].values, random.Random(0)
-    alone = [
-        {"trainer.name": draw.choice(trainers), option.key: value} for option in options for value in option.values
-    ]
+    alone = [{**_trained(option, trainers), option.key: value} for option in options for value in option.values]
     groups = [
         {
             option.key: draw.choice(option.values)
@@ -73,6 +72,11 @@ def everything(registry: Registry) -> list[dict[str, Any]]:
         for _ in range(GROUPS)
     ]
     return [{}, *alone, *groups]
+
+
+def _trained(option: Option, trainers: Sequence[Any]) -> dict[str, Any]:
+    section = option.key.partition(".")[0]
+    return {"trainer.name": section} if section in trainers else {}
 
 
 def _solved(option: Option, registry: Registry) -> bool:

@@ -118,7 +118,7 @@ def test_a_plugin_that_meddles_is_found_out(capsys):
     }  # fmt: skip
     Terminal(color=False).show(*show_checks(installed, checks))
     out = capsys.readouterr().out
-    assert "fault   conservative    trainer.name=sft packing.strategy=bfd" in out
+    assert "fault   conservative    packing.strategy=bfd device.type=cpu: it has a plan, and" in out
     assert "unread-option acme.mode: nothing reads it" in out
     assert out.endswith("`acme` (acme-loss 1.0): 2 faults\n")
     assert all(len(line) <= 80 for line in out.splitlines() if "`" not in line)
