@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from memcfg.report.words import listed
 from memcfg.report.words import value as shown
@@ -32,6 +32,26 @@ def carry(said: Said, name: str, out: Outcome, key: str, value: Any) -> None:
     """Set an option to what an argument says, or to what it is by default; to nothing where it could not be read."""
     if name not in said.unread:
         out.carry(key, value, said.text(name), given=name in said)
+
+
+TRACKERS: Final = ("tensorboard", "wandb", "trackio")
+
+
+def trackers(key: str) -> Becomes:
+    """Where metrics go: one name or several. Those that are not known are listed."""
+
+    def becomes(said: Said, name: str, out: Outcome) -> None:
+        given = said[name]
+        names = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+        known = [tracker for tracker in names if tracker in TRACKERS]
+        if known:
+            out.carry(key, known, said.text(name))
+        if [tracker for tracker in names if tracker not in (*TRACKERS, "none")] or (name in said and not names):
+            out.remark(
+                "other", said.text(name), f"trackers are {listed(TRACKERS, 'and')}; `metrics.jsonl` is always written"
+            )
+
+    return becomes
 
 
 def missing(kind: str, text: str, *inert: Any) -> Becomes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from memcfg.report.words import listed
-from memcfg_migrate.becomes import around, carry, inert, learning, other, same, to
+from memcfg_migrate.becomes import around, carry, inert, learning, other, same, to, trackers
 from memcfg_migrate.outcome import Outcome
 from memcfg_migrate.said import Arg, Said
 from memcfg_migrate.schedule import Length, Steps, carry_steps, fraction, steps
@@ -22,9 +22,9 @@ OPTIMIZERS: Final = {
     "adamw_bnb_8bit": "adamw_8bit", "paged_adamw_8bit": "paged_adamw_8bit", "lion_8bit": "lion_8bit",
     "adafactor": "adafactor", "sgd": "sgd",
 }  # fmt: skip
-LOGS: Final = "a run writes `metrics.jsonl` and its own progress and summary"
+LOGS: Final = "a run writes `metrics.jsonl`, its own progress and a page; `run.report_to` names trackers"
 HUB: Final = "nothing is uploaded: push the run's `model` folder with `hf upload`"
-SAVES: Final = "checkpoints are written every `run.save_steps` and all are kept, the final model always"
+SAVES: Final = "checkpoints are written every `run.save_steps`, the final model always"
 EVALUATES: Final = "held-out rows are evaluated by the training loss, every `run.eval_steps` and at the end"
 LOADS: Final = "rows are prepared before training (`data.num_proc`) and loaded in the training process"
 SPREADS: Final = "processes are set up by memcfg (`distributed.strategy`)"
@@ -88,6 +88,8 @@ _ARGUMENTS: Final = (
     Arg("eval_steps", "float?", None),
     Arg("save_strategy", "str", "steps"),
     Arg("save_steps", "float", 500),
+    Arg("save_total_limit", "int?", None, to("run.keep_checkpoints")),
+    Arg("report_to", "any", "none", trackers("run.report_to")),
     Arg("do_eval", "bool", False, same("rows that are held out are evaluated")),
     Arg("resume_from_checkpoint", "any", None, learning("another program's checkpoint cannot be gone on from: start from its weights with `model.path`", False)),
     Arg("dataloader_drop_last", "bool", False, learning("the last, shorter micro-batch of an epoch is trained on too")),
@@ -103,11 +105,11 @@ _ARGUMENTS: Final = (
         per_device_eval_batch_size=8,
     ),
     *around(
-        SAVES, save_total_limit=None, save_only_model=False, save_on_each_node=False, enable_jit_checkpoint=False,
+        SAVES, save_only_model=False, save_on_each_node=False, enable_jit_checkpoint=False,
         restore_callback_states_from_checkpoint=False, overwrite_output_dir=False,
     ),
     *around(
-        LOGS, report_to="none", run_name=None, project="huggingface", trackio_space_id=None, trackio_bucket_id=None,
+        LOGS, run_name=None, project="huggingface", trackio_space_id=None, trackio_bucket_id=None,
         trackio_static_space_id=None, log_level="passive", log_level_replica="warning", log_on_each_node=True,
         logging_dir=None, disable_tqdm=None, include_num_input_tokens_seen="no", debug="",
     ),

@@ -116,7 +116,16 @@ def model(said: Said, out: Outcome, path: str, attention: str, trust: str) -> No
     if name in ATTENTION:
         out.carry("attention.implementation", ATTENTION[name], said.text(attention))
         if "/" in name:
-            out.remark("differs", said.text(attention), "the installed package is used, not a kernel from the hub")
+            text = "the installed package is used; `attention.implementation=kernels` takes the hub's, if you trust its code"
+            out.remark("differs", said.text(attention), text)
+    elif "/" in name:
+        out.carry("attention.implementation", "kernels", said.text(attention))
+        out.carry("attention.repository", name, said.text(attention))
+        out.remark(
+            "open",
+            said.text(attention),
+            "code of the hub runs only with `attention.trust_remote_code=true`: append it if you trust it",
+        )
     else:
         menu = listed(dict.fromkeys(ATTENTION.values()))
         out.remark("other", said.text(attention), f"`attention.implementation` is {menu}; memcfg chooses one that fits")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from memcfg_migrate import hf
-from memcfg_migrate.becomes import around, inert, learning, other, same, to
+from memcfg_migrate.becomes import around, inert, learning, other, same, to, trackers
 from memcfg_migrate.said import Arg
 
 KERNELS: Final = "memcfg's own kernels are used; `liger=on` brings Liger's"
@@ -163,17 +163,20 @@ PREFERENCE: Final = (
 )  # fmt: skip
 
 AROUND: Final = (
+    Arg("save_total_limit", "int?", None, to("run.keep_checkpoints")),
+    Arg("report_to", "any", None, trackers("run.report_to")),
+    *(Arg(name, "any", None) for name in ("use_wandb", "wandb_project", "use_tensorboard", "use_trackio")),
     *around(
-        hf.LOGS, use_wandb=None, wandb_project=None, wandb_entity=None, wandb_watch=None, wandb_name=None,
+        hf.LOGS, wandb_entity=None, wandb_watch=None, wandb_name=None,
         wandb_run_id=None, wandb_log_model=None, wandb_mode=None, use_mlflow=None, mlflow_tracking_uri=None,
-        mlflow_experiment_name=None, use_comet=None, use_tensorboard=None, profiler_steps=None, report_to=None,
-        include_tokens_per_second=None, eval_table_size=None, eval_max_new_tokens=None, use_trackio=None,
+        mlflow_experiment_name=None, use_comet=None, profiler_steps=None,
+        include_tokens_per_second=None, eval_table_size=None, eval_max_new_tokens=None,
     ),
     *around(
         hf.HUB, hub_model_id=None, hub_strategy=None, push_dataset_to_hub=None, hf_use_auth_token=None,
         push_to_hub=None, hub_revision=None,
     ),
-    *around(hf.SAVES, save_total_limit=None, save_only_model=False, save_safetensors=None, save_first_step=None),
+    *around(hf.SAVES, save_only_model=False, save_safetensors=None, save_first_step=None),
     *around(
         hf.LOADS, dataloader_num_workers=None, dataloader_pin_memory=None, dataloader_prefetch_factor=None,
         dataset_prepared_path=None, dataset_keep_in_memory=None, dataset_shard_num=None, dataset_shard_idx=None,

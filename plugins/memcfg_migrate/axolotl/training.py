@@ -65,6 +65,19 @@ def carry_optimizer(said: Said, out: Outcome) -> None:
         out.remark("learning", said.text("cosine_min_lr_ratio"), "`run.scheduler=cosine_with_min_lr` ends at a tenth")
 
 
+def carry_trackers(said: Said, out: Outcome) -> None:
+    """A project of Weights & Biases is enough to turn it on, as in axolotl."""
+    by = {"use_wandb": "wandb", "wandb_project": "wandb", "use_tensorboard": "tensorboard", "use_trackio": "trackio"}
+    given = [name for name in by if said[name]]
+    if given:
+        out.carry("run.report_to", list(dict.fromkeys(by[n] for n in given)), ", ".join(map(said.text, given)))
+    if said["wandb_project"]:
+        out.remark("other", said.text("wandb_project"), "the environment variable `WANDB_PROJECT` names it")
+    for name in by:
+        if name in said and name not in given:
+            out.remark("same", said.text(name), "nothing goes there unasked")
+
+
 def carry_times(said: Said, out: Outcome, found: Steps) -> None:
     if said["logging_steps"] is not None:
         out.carry("run.log_steps", said["logging_steps"], said.text("logging_steps"))

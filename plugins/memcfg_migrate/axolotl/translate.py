@@ -10,7 +10,7 @@ from memcfg.compose.spelling import nearest
 from memcfg_migrate.axolotl.keys import KEYS
 from memcfg_migrate.axolotl.memory import carry_adapter, carry_kernels, carry_memory
 from memcfg_migrate.axolotl.rows import carry_data
-from memcfg_migrate.axolotl.training import carry_length, carry_optimizer, carry_times
+from memcfg_migrate.axolotl.training import carry_length, carry_optimizer, carry_times, carry_trackers
 from memcfg_migrate.becomes import translate
 from memcfg_migrate.outcome import Outcome
 from memcfg_migrate.said import Said, Source
@@ -31,6 +31,7 @@ def outcome(source: Source, length: Length) -> Outcome:
     found = carry_length(said, out, Length(rows.rows, length.processes, rows.rows_from))
     carry_optimizer(said, out)
     carry_times(said, out, found)
+    carry_trackers(said, out)
     carry_adapter(said, out)
     carry_memory(said, out)
     carry_kernels(said, out)

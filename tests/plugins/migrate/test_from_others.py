@@ -118,7 +118,7 @@ REMARKS = [
     (axolotl, "special_tokens: {pad_token: x}", "learning", "the tokenizer and its tokens are used as they are"),
     (axolotl, "plugins: [mine.Plugin]", "learning", "`mine.Plugin` is a plugin of axolotl, not of memcfg"),
     (axolotl, "val_set_size: 0.1", "open", "rows are held out by their number"),
-    (axolotl, "wandb_project: x", "other", "a run writes `metrics.jsonl`"),
+    (axolotl, "wandb_project: x", "other", "`WANDB_PROJECT` names it"),
     (axolotl, "evals_per_epoch: 4", "there", "no rows are held out"),
     (llamafactory, "packing: true", "differs", "see each other there without `neat_packing`; here they never do"),
     (llamafactory, "template: llama3", "differs", "by the tokenizer's own template"),

@@ -72,6 +72,8 @@ OVERRIDES = [
      {"run.steps=30", "model.dtype=bfloat16", "attention=eager"}, ""),
     ("sft", "model_init_kwargs: {dtype: bfloat16, attn_implementation: sdpa}",
      {"run.steps=30", "model.dtype=bfloat16", "attention=sdpa"}, "nested arguments are arguments"),
+    ("sft", "report_to: [wandb, tensorboard]\nsave_total_limit: 2",
+     {"run.steps=30", "run.report_to=[wandb, tensorboard]", "run.keep_checkpoints=2"}, ""),
     ("sft", "router_aux_loss_coef: 0", {"run.steps=30", "moe.aux=false"}, ""),
     ("dpo", "", {"run.steps=30"}, "DPO's learning rate is stated"),
     ("dpo", "loss_type: [sigmoid, sft]\nloss_weights: [1, 0.5]",
@@ -103,7 +105,7 @@ def test_what_a_config_becomes(migrated, trainer, given, then, because):
 REMARKS = [
     # trainer, given, kind, a part of what is said
     ("sft", "neftune_noise_alpha: 5", "learning", "embeddings get no noise here"),
-    ("sft", "report_to: wandb", "other", "a run writes `metrics.jsonl`"),
+    ("sft", "report_to: comet_ml", "other", "trackers are `tensorboard`, `wandb` and `trackio`"),
     ("sft", "packing_strategy: wrapped", "there", "not read, because `packing` is false"),
     ("sft", "packing: true\npacking_strategy: wrapped", "there", "see each other, without a warning"),
     ("sft", "eval_packing: true", "there", "documents see each other, and nothing says so"),
@@ -119,7 +121,7 @@ REMARKS = [
     ("sft", "load_in_4bit: true\nload_in_8bit: true", "there", "refused: weights have four bits or eight"),
     ("sft", "bf16: true", "differs", "computes in bfloat16 under autocast"),
     ("sft", "model_revision: v1", "learning", "the newest version of a model is taken"),
-    ("sft", "save_total_limit: 2", "other", "all are kept"),
+    ("sft", "save_only_model: true", "other", "the final model always"),
     ("sft", "gradient_checkpointing: false\ngradient_checkpointing_kwargs: {use_reentrant: true}", "there", "checkpointing is off"),
     ("dpo", "padding_free: true", "there", "accepted, and switched off with a log line; here it works"),
     ("dpo", "label_smoothing: 0.1", "there", "not read by sigmoid; memcfg's `sigmoid` would"),
