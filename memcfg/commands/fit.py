@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from memcfg.errors import MemcfgError, Note, OutOfMemory, Problem, RunError
+from memcfg.errors import MemcfgError, Note, OutOfMemory, Problem, RequestError, RunError
 from memcfg.solver.decision import Decision
 from memcfg.solver.expr import UNSET, show
 from memcfg.solver.request import Choice, Request
@@ -72,7 +72,11 @@ def explain(error: OutOfMemory, plan: Plan, registry: Registry, terminal: Termin
 
     machine = machine_of(plan)
     lengths = [list(row) for row in error.lengths] or None
-    found = predict(plan, registry, machine=machine, lengths=lengths)
+    try:
+        found = predict(plan, registry, machine=machine, lengths=lengths)
+    except RequestError as reason:  # what ran out of memory is the error to tell; why more is not known is a note
+        terminal.say(f"no breakdown: {reason}")
+        return
     terminal.say(*show_out_of_memory(error, found))
     budget = plan.get("budget.bytes") or machine.memory
     if budget is not None:

@@ -14,7 +14,7 @@ from memcfg.engine.build import Run, build
 from memcfg.engine.forward import attach_head
 from memcfg.engine.update import Ranks, counted, gradients, step
 from memcfg.planner import standins
-from memcfg.planner.batches import Lengths, Tokenizer, full_rows, micro_batches
+from memcfg.planner.batches import Lengths, Tokenizer, full_rows, micro_batches, refuse_sampling
 from memcfg.planner.hosts import machine_of
 from memcfg.planner.machine import Machine
 from memcfg.planner.prediction import Prediction
@@ -42,6 +42,7 @@ def simulate(plan: Plan, hooks: Hooks, *, machine: Machine | None = None, length
     `lengths`: the documents of each row of a micro-batch; by default rows as long as the plan allows. Needs no GPU, no
     weights and no data. Raises what `build` raises, and `RequestError` for a plan without a longest row."""
     began = time.process_time()
+    refuse_sampling(plan, hooks)
     machine = machine or machine_of(plan)
     recorded = record(plan, hooks, machine, full_rows(plan) if lengths is None else lengths)
     return summarised(plan, machine, recorded, time.process_time() - began)

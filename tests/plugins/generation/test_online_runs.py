@@ -194,3 +194,15 @@ def test_code_is_imported_only_where_that_is_said(tmp_path: Path, monkeypatch: p
     )
     found = ran(tmp_path, "grpo", *asked, "rewards.trust_code=true")
     assert found[1]["rewards/mine:short/mean"] < 0
+
+
+@pytest.mark.parametrize("trainer", ["grpo", "rloo", "online_dpo"])
+def test_memory_is_not_predicted_where_sampling_is_not_simulated(trainer: str) -> None:
+    from memcfg.planner.simulate import simulate
+
+    plan = memcfg.resolve([f"trainer={trainer}"])
+    with pytest.raises(RequestError) as caught:
+        simulate(plan, load().hooks(plan))
+    assert str(caught.value) == (
+        f"`trainer.name`: `{trainer}` samples completions, and what sampling needs is not simulated yet"
+    )
