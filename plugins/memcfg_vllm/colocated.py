@@ -68,7 +68,7 @@ def made(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase)
             tensor_parallel_size=1, gpu_memory_utilization=plan["vllm.gpu_memory_utilization"],
             max_model_len=plan["vllm.max_model_length"], enable_sleep_mode=plan["vllm.sleep"],
             model_impl=plan["vllm.model_impl"], seed=plan["run.seed"], max_num_batched_tokens=BATCHED_TOKENS,
-            skip_tokenizer_init=plan["vllm.structured_regex"] is None, trust_remote_code=plan["model.trust_remote_code"],
+            trust_remote_code=plan["model.trust_remote_code"],
         )  # fmt: skip
     except Exception as error:
         shutil.rmtree(folder, ignore_errors=True)

@@ -21,7 +21,7 @@ CHECKED = "0.31.0"
 
 CALLS = (
     Call("vllm.entrypoints.llm", "LLM.__init__", ("model", "dtype", "tensor_parallel_size", "gpu_memory_utilization",
-         "seed", "skip_tokenizer_init", "trust_remote_code", "kwargs")),
+         "seed", "trust_remote_code", "kwargs")),
     Call("vllm.engine.arg_utils", "EngineArgs", ("load_format", "distributed_executor_backend", "generation_config",
          "logprobs_mode", "max_model_len", "enable_sleep_mode", "model_impl", "max_num_batched_tokens", "tokenizer")),
     Call("vllm.entrypoints.llm", "LLM.sleep", ("level",)),
