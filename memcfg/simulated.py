@@ -1,14 +1,34 @@
-"""What an implementation tells a running simulation that no tensor shows: copies on a stream of their own.
+"""What an implementation tells a simulation that no tensor shows: copies on a stream of their own, and what one of several
+processes holds of a model.
 
 On `meta` there is nothing to copy and no stream, so a technique that moves tensors beside the computation says here what it
 would move, and when the computation would wait. Outside a simulation nothing listens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+SPREAD: Final = "spread"
+"""The stand-in (`memcfg_simulation`) that says how one of several processes holds the model: a `Spread`."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One rank's view of `world` processes that share a model.
+
+    With `units`, weights, gradients and optimizer states are shards, and each of the modules that it names is gathered whole
+    while it computes, as torch's `fully_shard` does; what belongs to no unit is gathered for the whole step. Without, each
+    process holds everything, and a second copy of the gradients in the buckets that are averaged."""
+
+    world: int
+    units: Callable[[torch.nn.Module], Sequence[torch.nn.Module]] | None = None
 
 
 class Beside(Protocol):

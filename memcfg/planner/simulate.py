@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -18,11 +19,12 @@ from memcfg.planner.batches import Lengths, Tokenizer, full_rows, micro_batches,
 from memcfg.planner.hosts import machine_of
 from memcfg.planner.machine import Machine
 from memcfg.planner.prediction import Prediction
+from memcfg.planner.sharding import Shards, buckets, shard_bytes
 from memcfg.planner.summary import summarised
 from memcfg.planner.trace import Trace
-from memcfg.planner.tracker import Tracker
+from memcfg.planner.tracker import Tracker, whole_bytes
 from memcfg.planner.values import tensors
-from memcfg.simulated import listening
+from memcfg.simulated import SPREAD, Spread, listening
 
 if TYPE_CHECKING:
     from memcfg.batch import Batch
@@ -68,29 +70,41 @@ def record(plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths, *, laye
     tracker = Tracker(machine)
     stand_ins = hooks.simulation(plan=plan, stands_in={})
     places = standins.of_torch(machine) | {k: v for k, v in stand_ins.items() if ":" in k}
-    watched: Any = Watched(hooks, tracker, layers)
+    spread: Spread | None = stand_ins.get(SPREAD)
+    watched: Any = Watched(hooks, tracker, layers, spread)
     with _undisturbed(), standins.in_place(places), tracker, listening(tracker.clock):
         tracker.enter(0, "load")
         run = build(plan, watched, device="meta", data=False)
         attach_head(run.model, Phased(run.head, tracker))
+        shards = _spread(spread, tracker, run.model)
         tracker.watching = False
         batches = micro_batches(plan, hooks, run.tokenizer, run.layout, stand_ins, lengths)
         tracker.watching = True
         tracker.clock.documents = batches[0].lengths
-        began = [_step(run, batches, tracker, number + 1) for number in range(STEPS)]
+        began = [_step(run, batches, tracker, number + 1, shards) for number in range(STEPS)]
         recorded = Recorded(tracker, run, batches, began)
         tracker.watching = False
     return recorded
 
 
-def _step(run: Run, batches: list[Batch], tracker: Tracker, number: int) -> float:
+def _spread(spread: Spread | None, tracker: Tracker, model: torch.nn.Module) -> Shards | None:
+    """What one of several processes holds beside what the model shows."""
+    if spread is None:
+        return None
+    if spread.units is not None:
+        return Shards(spread, tracker, model)
+    buckets(model, tracker)
+    return None
+
+
+def _step(run: Run, batches: list[Batch], tracker: Tracker, number: int, shards: Shards | None) -> float:
     """One optimizer step, as training takes it. Returns when it began."""
     began = tracker.clock.ms
     run.model.train()
     count = counted(run.objective, batches)
     tracker.enter(number, "input")
     placed = [batch.to("meta") for batch in batches]
-    ranks = Ranks(accumulate=_forward(tracker, number), backward=_backward(tracker, number))
+    ranks = Ranks(accumulate=_forward(tracker, number, shards), backward=_backward(tracker, number))
     gradients(
         run.model, placed[:MICRO_BATCHES], run.objective, contexts=run.contexts, denominator=count, ranks=ranks
     )  # fmt: skip
@@ -98,18 +112,20 @@ def _step(run: Run, batches: list[Batch], tracker: Tracker, number: int) -> floa
         if parameter.grad is not None:
             tracker.name(parameter.grad, "gradients")
     tracker.enter(number, "optimizer")
-    step(run.model, run.optimizer, max_grad_norm=run.plan.get("run.max_grad_norm"))
+    with nullcontext() if shards is None else shards.optimizer():
+        step(run.model, run.optimizer, max_grad_norm=run.plan.get("run.max_grad_norm"))
     for state in run.optimizer.state.values():
         for tensor in tensors(list(state.values()) if isinstance(state, dict) else []):
             tracker.name(tensor, "optimizer")
     return began
 
 
-def _forward(tracker: Tracker, number: int) -> Any:
+def _forward(tracker: Tracker, number: int, shards: Shards | None) -> Any:
     @contextmanager
     def accumulate(model: torch.nn.Module, last: bool) -> Iterator[None]:
         tracker.enter(number, "forward")
-        yield
+        with nullcontext() if shards is None else shards.micro_batch(last):
+            yield
 
     return accumulate
 
@@ -150,8 +166,11 @@ class Phased:
 class Watched:
     """The hooks of a plan, with the model's load told as a device sees it: weights arrive one after the other."""
 
-    def __init__(self, hooks: Hooks, tracker: Tracker, layers: int | None = None) -> None:
+    def __init__(
+        self, hooks: Hooks, tracker: Tracker, layers: int | None = None, spread: Spread | None = None
+    ) -> None:  # fmt: skip
         self._hooks, self._tracker, self._layers = hooks, tracker, layers
+        self._shared = spread.world if spread is not None and spread.units is not None else 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hooks, name)
@@ -167,15 +186,21 @@ class Watched:
                 shorten(model, self._layers)
         finally:
             self._tracker.watching = True
-        arrive(model, self._tracker)
+        arrive(model, self._tracker, self._shared)
+        self._shared = 1  # a model that is loaded beside this one is whole
         return model
 
 
-def arrive(model: torch.nn.Module, tracker: Tracker) -> None:
-    """The births of a model's weights and buffers, in the order in which `Module.to` moves them."""
+def arrive(model: torch.nn.Module, tracker: Tracker, world: int = 1) -> None:
+    """The births of a model's weights (shards for each of `world` processes) and buffers, in the order in which
+    `Module.to` moves them."""
     for child in model.children():
-        arrive(child, tracker)
-    for tensor in (*model._parameters.values(), *model._buffers.values()):
+        arrive(child, tracker, world)
+    with tracker.sized(whole_bytes if world == 1 else partial(shard_bytes, world=world)):
+        for tensor in model._parameters.values():
+            if tensor is not None:
+                tracker.see(tensor, "load")
+    for tensor in model._buffers.values():
         if tensor is not None:
             tracker.see(tensor, "load")
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -80,6 +81,7 @@ class Tracker(TorchDispatchMode):
         self.trace, self.values = Trace(), Values()
         self.watching, self.phase = True, "load"
         self.host = Host(self.clock.copy, self.clock.work)
+        self._size: Callable[[Tensor], int] = whole_bytes
         self._alive: dict[int, _Grave] = {}
         self._shapes = _SHAPES
         self._workspaces: set[str] = set()
@@ -94,6 +96,22 @@ class Tracker(TorchDispatchMode):
     def enter(self, step: int, phase: str) -> None:
         self.phase = phase
         self.trace.mark(step, phase)
+
+    def told(self, size: int, kind: str, op: str) -> int:
+        """A storage that no tensor shows. Returns its number, for `ended`."""
+        return self.trace.born(size, kind, self.phase, op, self.clock.ms)
+
+    def ended(self, number: int) -> None:
+        self.trace.died(number, self.clock.ms)
+
+    @contextmanager
+    def sized(self, size: Callable[[Tensor], int]) -> Iterator[None]:
+        """Within this, a new tensor's storage is as large as `size` says."""
+        before, self._size = self._size, size
+        try:
+            yield
+        finally:
+            self._size = before
 
     def number(self, tensor: Tensor) -> int | None:
         """The number of a tensor's storage in the trace."""
@@ -112,7 +130,7 @@ class Tracker(TorchDispatchMode):
         address = storage._cdata
         if address in self._alive:
             return
-        size = storage.nbytes()
+        size = self._size(tensor)
         if size:
             grave = self._alive[address] = _Grave(storage, self._bury)
             grave.address = address
@@ -209,6 +227,11 @@ class Tracker(TorchDispatchMode):
         if birth.phase == "optimizer" and birth.kind == "optimizer" and self.phase == "optimizer":
             birth.kind = "workspace"
         self.trace.died(grave.number, self.clock.ms)
+
+
+def whole_bytes(tensor: Tensor) -> int:
+    """Bytes of a tensor's storage."""
+    return tensor.untyped_storage().nbytes()
 
 
 def _called(func: Any, args: Any, kwargs: Any) -> Any:

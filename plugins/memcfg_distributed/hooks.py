@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-from memcfg import Plan, hookimpl
+from memcfg import Plan, Problem, RequestError, hookimpl
 from memcfg.engine.evidence import Effective
-from memcfg.engine.spread import Spread
+from memcfg.engine.spread import Spread as Strategy
+from memcfg.simulated import SPREAD, Spread
 from memcfg_distributed.sampling import GATHERED, Gathered
 
 
 @hookimpl
-def memcfg_spread(plan: Plan) -> Spread:
+def memcfg_spread(plan: Plan) -> Strategy:
     strategy = plan["distributed.strategy"]
     if strategy == "ddp":
         from memcfg_distributed.replicas import Replicas
@@ -35,6 +36,22 @@ def memcfg_sampling_context(
 ) -> list[AbstractContextManager[Any]]:
     """All weights in place while a ZeRO-3 model samples, once there is room for them."""
     return [*contexts, Gathered.of(model)] if _gathers(plan) else contexts
+
+
+@hookimpl
+def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
+    """One process's view. Raises `RequestError` for DeepSpeed, whose buffers are not simulated."""
+    strategy, world = plan["distributed.strategy"], plan.get("world.size") or 1
+    if strategy in ("zero2", "zero3"):
+        text = "what DeepSpeed keeps in its own buffers is not simulated, so this plan's memory cannot be predicted"
+        raise RequestError(
+            Problem(text, key="distributed.strategy", fix="predict `distributed.strategy=fsdp2` instead")
+        )
+    if strategy == "ddp":
+        return stands_in | {SPREAD: Spread(world)}
+    from memcfg_distributed.shards import layers_of
+
+    return stands_in | {SPREAD: Spread(world, layers_of)}
 
 
 @hookimpl

@@ -59,6 +59,12 @@ def loaded_on(plan: Plan) -> str:
     return plan.device if early else "cpu"
 
 
+def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers that are sharded, and gathered, one by one."""
+    names = layer_names(model)
+    return [module for module in model.modules() if type(module).__name__ in names]
+
+
 def layer_names(model: torch.nn.Module) -> list[str]:
     """The classes of the model's repeated layers, which Transformers calls not to be split."""
     names = getattr(model, "_no_split_modules", None) or ()

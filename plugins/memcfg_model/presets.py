@@ -53,6 +53,7 @@ PRESETS: Final[dict[str, Shape]] = {
     "llama3-3b": _llama(3072, 8192, 28, 24, 8, 128_256, True),
     "llama3-8b": _llama(4096, 14_336, 32, 32, 8, 128_256, False),
     "llama3-70b": _llama(8192, 28_672, 80, 64, 8, 128_256, False),
+    "llama3-405b": _llama(16_384, 53_248, 126, 128, 8, 128_256, False),
     "mistral-7b": _shape("mistral", 4096, 14_336, 32, 32, 8, 32_768, False, sliding_window=None),
     "olmo2-1b": _shape("olmo2", 2048, 8192, 16, 16, 16, 100_352, False),
     "olmo2-7b": _shape("olmo2", 4096, 11_008, 32, 32, 32, 100_352, False),
