@@ -82,8 +82,8 @@ class Shards:
             self._let_go(self.root)
         for unit in self.units:
             self._let_go(unit)
-        self._buffer = self._end(self._buffer)
-        self._sum = self._end(self._sum)
+        self._end_buffer()
+        self._end_sum()
 
     def _before(self, unit: Unit, *_: Any) -> None:
         if unit.gathered is None:
@@ -101,7 +101,7 @@ class Shards:
         """The buffer of the gather before goes when this one has arrived."""
         arrived = unit.buffer if unit.buffer is not None else self._born(unit.bytes, "all_gather")
         unit.buffer = None
-        self._buffer = self._end(self._buffer)
+        self._end_buffer()
         unit.gathered = self._born(unit.bytes, "copy_out")
         if self.tracker.phase == "backward":
             self._end(arrived)
@@ -109,7 +109,9 @@ class Shards:
             self._buffer = arrived
 
     def _let_go(self, unit: Unit) -> None:
-        unit.gathered, unit.buffer = self._end(unit.gathered), self._end(unit.buffer)
+        for number in (unit.gathered, unit.buffer):
+            self._end(number)
+        unit.gathered = unit.buffer = None
 
     # ------------------------------------------------------------------------------------------------ backward
 
@@ -132,7 +134,7 @@ class Shards:
 
     def _sum_over_ranks(self, unit: Unit) -> None:
         whole = sum(p.grad.numel() * p.grad.element_size() for p in unit.trained if p.grad is not None)
-        self._sum = self._end(self._sum)
+        self._end_sum()
         self._sum = self._born(whole, "reduce_scatter")
         shards = [shard_bytes(p.grad, self.world) for p in unit.trained if p.grad is not None]
         for parameter in unit.trained:
@@ -161,6 +163,14 @@ class Shards:
     def _end(self, number: int | None) -> None:
         if number is not None:
             self.tracker.ended(number)
+
+    def _end_buffer(self) -> None:
+        self._end(self._buffer)
+        self._buffer = None
+
+    def _end_sum(self) -> None:
+        self._end(self._sum)
+        self._sum = None
 
 
 def buckets(model: torch.nn.Module, tracker: Tracker) -> None:

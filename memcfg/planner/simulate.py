@@ -197,12 +197,12 @@ def arrive(model: torch.nn.Module, tracker: Tracker, world: int = 1) -> None:
     for child in model.children():
         arrive(child, tracker, world)
     with tracker.sized(whole_bytes if world == 1 else partial(shard_bytes, world=world)):
-        for tensor in model._parameters.values():
-            if tensor is not None:
-                tracker.see(tensor, "load")
-    for tensor in model._buffers.values():
-        if tensor is not None:
-            tracker.see(tensor, "load")
+        for parameter in model._parameters.values():
+            if parameter is not None:
+                tracker.see(parameter, "load")
+    for buffer in model._buffers.values():
+        if buffer is not None:
+            tracker.see(buffer, "load")
 
 
 def depth(model: Any) -> int:
