@@ -21,6 +21,7 @@ from memcfg.engine.forward import causal_model
 from memcfg.engine.joining import Group
 from memcfg.engine.ranks import ranks_of
 from memcfg.engine.update import counted, entered
+from memcfg.engine.vocabulary import embedding
 from memcfg.errors import Problem, RunError
 from memcfg.solver.expr import show
 
@@ -167,7 +168,7 @@ def logits(subject: Subject) -> str:
     if run.loss is None or run.plan.get("loss.kernel") in (None, "full"):
         return "not looked at: the plan's loss builds whole logits"
     inner: Any = causal_model(run.model)
-    vocabulary, width = inner.get_output_embeddings().weight.shape[0], inner.get_input_embeddings().embedding_dim
+    vocabulary, width = inner.get_output_embeddings().weight.shape[0], embedding(inner).embedding_dim
     tokens = int(run.first[0].labels.numel())
     tokens += 2 * (tokens in (width, width + 1))  # the head's weight has width x vocabulary numbers, and is no logits
     if subject.accelerator.num_processes > 1 or 4 * tokens * vocabulary <= run.plan.get("loss.chunk_mib", 64) << 20:
@@ -284,12 +285,12 @@ def _probe(run: Run, batch: Batch, length: int = 16) -> Batch:
 
 def _leak(subject: Subject, batch: Batch, *, training: bool) -> tuple[float, float]:
     """The largest move of a hidden state whose own document did not change, and how far it might (both relative)."""
-    vocabulary: int = subject.run.model.get_input_embeddings().num_embeddings  # type: ignore[operator]
+    known: int = embedding(subject.run.model).num_embeddings
     clean = _hidden(subject, batch, training)
     moved = 0.0
     for parity in (0, 1):
         changed = (batch.document_ids >= 0) & (_place_in_row(batch.document_ids) % 2 == parity)
-        tokens = torch.where(changed, (batch.input_ids + 1) % vocabulary, batch.input_ids)
+        tokens = torch.where(changed, (batch.input_ids + 1) % known, batch.input_ids)
         other = _hidden(subject, replace(batch, input_ids=tokens), training)
         watched = (batch.document_ids >= 0) & ~changed
         if bool(watched.any()):

@@ -29,9 +29,17 @@ def trusted(columns: Iterable[str], tokenizer: Any, vocabulary: int) -> bool:
     return "input_ids" not in columns and tokenizer is not None and len(tokenizer) <= vocabulary
 
 
+def embedding(model: torch.nn.Module) -> Any:
+    """The layer that knows the ids, without the adapter that it may lie in."""
+    layer: Any = model.get_input_embeddings()  # type: ignore[operator]
+    for inside in ("original_module", "base_layer"):
+        layer = getattr(layer, inside, layer)
+    return layer
+
+
 def size(model: torch.nn.Module) -> int:
     """How many ids the model knows. The parameter itself may be a shard."""
-    return int(model.get_input_embeddings().num_embeddings)  # type: ignore[operator]
+    return int(embedding(model).num_embeddings)
 
 
 def check(rows: Any, split: str, vocabulary: int) -> None:

@@ -82,3 +82,24 @@ def first_batch(plan: memcfg.Plan) -> Documents:
     run = build(plan, load().hooks(plan))
     assert run.collator is not None
     return run.collator(list(run.train.take(1)))
+
+
+ADAPTERS = [
+    {"target_modules": ["embed_tokens"]},
+    {"modules_to_save": ["embed_tokens"]},
+    {"trainable_token_indices": [1]},
+]
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: next(iter(adapter)))
+def test_the_size_is_found_inside_of_an_adapter(adapter: dict[str, Any]) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=40, **sizes))
+    adapted = get_peft_model(
+        model, LoraConfig(r=2, task_type="CAUSAL_LM", **({"target_modules": ["q_proj"]} | adapter))
+    )
+    assert vocabulary.size(adapted) == 40
+    assert vocabulary.embedding(adapted).embedding_dim == 16
