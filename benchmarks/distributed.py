@@ -169,7 +169,7 @@ def part_loss(bench: Bench) -> None:
         for loss in (["loss.type=chunked_nll"], ["loss.type=nll", "loss.kernel=full"]):
             bench.tried(
                 "loss",
-                {"shape": name, "loss": loss[0]},
+                {"shape": name, "head": loss[0]},
                 lambda n=name, k=loss: bench.trained(bench.plan(shape(n, bench.asked.tiny), "fsdp2", *k)),
             )  # type: ignore[misc]
 

@@ -57,7 +57,7 @@ def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
 @hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
     """What wraps the live model, read off its classes and parameters; what was gathered for sampling."""
-    if _gathers(plan):
+    if plan["distributed.strategy"] == "zero3" and plan.get("zero3.gather_for_generation") is not None:
         made = getattr(run.wrapped, GATHERED, None)
         rounds = made.rounds if made is not None else 0
         effective = made is not None and rounds > 0 and made.whole
