@@ -217,15 +217,11 @@ def _facts(samples: Sequence[Sample]) -> Tensor:
 # ------------------------------------------------------------------------------------------- from a plan, and back
 
 
-def sampled_of(plan: Plan, trainer: str, completions: int | None = None) -> Sampled:
-    """What the options of `trainer` have in common with others'; what it has no option for is as usual. `completions`: how
-    many of each prompt, where that is no option."""
-    own = lambda name, default=None: plan.get(f"{trainer}.{name}", default)  # noqa: E731
+def sampled_of(plan: Plan, completions: int, **own: Any) -> Sampled:
+    """What a trainer's options have in common with others': `own` are fields of `Sampled` that it has options for."""
     return Sampled(
-        completions=completions or own("num_generations"), limit=plan["generation.max_new_tokens"],
-        temperature=plan["generation.temperature"], rewards=plan["rewards.functions"], weights=plan["rewards.weights"],
-        held_out=own("num_generations_eval"), updates=own("num_iterations", 1), shuffle=own("shuffle", True),
-        mask_truncated=own("mask_truncated", False),
+        completions=completions, limit=plan["generation.max_new_tokens"], temperature=plan["generation.temperature"],
+        rewards=plan["rewards.functions"], weights=plan["rewards.weights"], **own,
     )  # fmt: skip
 
 

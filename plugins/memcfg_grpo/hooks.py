@@ -46,7 +46,11 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 @hookimpl
 def memcfg_objective(plan: Plan) -> GroupRelative:
     refuse(plan)
-    return GroupRelative(policy.sampled_of(plan, "grpo"), settings(plan), correction(plan))
+    sampled = policy.sampled_of(
+        plan, plan["grpo.num_generations"], held_out=plan["grpo.num_generations_eval"], updates=plan["grpo.num_iterations"],
+        shuffle=plan["grpo.shuffle"], mask_truncated=plan["grpo.mask_truncated"],
+    )  # fmt: skip
+    return GroupRelative(sampled, settings(plan), correction(plan))
 
 
 @hookimpl

@@ -42,7 +42,7 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 
 @hookimpl
 def memcfg_objective(plan: Plan) -> SampledPairs:
-    return SampledPairs(policy.sampled_of(plan, "online_dpo", completions=2), settings(plan))
+    return SampledPairs(policy.sampled_of(plan, completions=2), settings(plan))
 
 
 @hookimpl

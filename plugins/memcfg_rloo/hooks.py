@@ -42,7 +42,11 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 
 @hookimpl
 def memcfg_objective(plan: Plan) -> LeaveOneOut:
-    return LeaveOneOut(policy.sampled_of(plan, "rloo"), settings(plan))
+    sampled = policy.sampled_of(
+        plan, plan["rloo.num_generations"], held_out=plan["rloo.num_generations_eval"], updates=plan["rloo.num_iterations"],
+        shuffle=plan["rloo.shuffle"], mask_truncated=plan["rloo.mask_truncated"],
+    )  # fmt: skip
+    return LeaveOneOut(sampled, settings(plan))
 
 
 @hookimpl

@@ -173,4 +173,7 @@ plugin = Plugin(
             "vLLM 0.31 takes over weights in place, and cannot quantise them by bitsandbytes while it does",
         )
     ],
+    allowed={
+        "conflict-after-one-choice generation.backend=vllm": "on a host without a GPU only the user can say where the server is"
+    },
 )  # fmt: skip
