@@ -9,7 +9,7 @@ packed to 4,096 tokens, AdamW, the same rows in every step whatever the number o
 
     train     each strategy and shape: loss and gradient norm of each step, tokens a second (median after three steps), peak of
               each rank. With --base: largest relative difference of losses and norms from one GPU, and tokens a second of N
-              GPUs divided by N times that of one. Beside them the planner's peak for one rank that shares nothing.
+              GPUs divided by N times that one. Beside them what the planner predicts for one rank.
     loss      chunked_nll beside nll under fsdp2: peak of each rank
     head      under fsdp2: how often the shards of the output head are gathered in a step
     resume    each strategy: a run that goes on from its checkpoint beside the run that wrote it
@@ -127,29 +127,26 @@ def free() -> None:
 
 def part_train(bench: Bench, base: dict[str, dict[str, Any]]) -> None:
     for name in bench.asked.shapes:
-        alone = predicted(bench.plan(shape(name, bench.asked.tiny), "none"))
         for strategy in bench.asked.strategies if WORLD > 1 else ("none",):
 
-            def one(name: str = name, strategy: str = strategy, alone: int | None = alone) -> dict[str, Any]:
-                found = bench.trained(bench.plan(shape(name, bench.asked.tiny), strategy))
-                return found | {"predicted_alone_bytes": alone} | beside(found, base.get(name))
+            def one(name: str = name, strategy: str = strategy) -> dict[str, Any]:
+                overrides = bench.plan(shape(name, bench.asked.tiny), strategy)
+                found = bench.trained(overrides)
+                return found | {"predicted_bytes": predicted(overrides)} | beside(found, base.get(name))
 
             bench.tried("train", {"shape": name, "strategy": strategy}, one)
 
 
 def predicted(overrides: Sequence[str]) -> int | None:
-    """The planner's peak of one rank that shares nothing with others; None on a CPU."""
+    """The planner's peak of one rank; None on a CPU, and for strategies that cannot be predicted."""
     if not torch.cuda.is_available():
         return None
     from memcfg.planner.predict import predict
 
-    world = os.environ.pop("WORLD_SIZE", None)
     try:
-        registry = load()
-        return predict(memcfg.resolve([*overrides, "distributed=none"]), registry).peak_bytes
-    finally:
-        if world is not None:
-            os.environ["WORLD_SIZE"] = world
+        return predict(memcfg.resolve(overrides), load()).allocated_bytes
+    except MemcfgError:
+        return None
 
 
 def beside(found: dict[str, Any], one: dict[str, Any] | None) -> dict[str, Any]:
@@ -252,7 +249,7 @@ def main() -> None:
     parser.add_argument("--shapes", type=lambda text: text.split(","), default=["qwen3-1.7b", "qwen3-8b"])
     parser.add_argument("--rows", type=int, default=8, help="packed rows in a step, over all ranks")
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--rollouts", nargs="*", default=["grpo.reward=length"], help="overrides for GRPO's runs")
+    parser.add_argument("--rollouts", nargs="*", default=["rewards.functions=[kinds]"], help="overrides for GRPO's runs")
     parser.add_argument("--tiny", action="store_true")
     asked = parser.parse_args()
     if asked.tiny:

@@ -39,7 +39,7 @@ class Tiles:
 
 def width_of(model: torch.nn.Module) -> int:
     """The width of the model's hidden states."""
-    return int(model.get_input_embeddings().embedding_dim)  # type: ignore[operator, arg-type, union-attr]
+    return int(model.config.get_text_config().hidden_size)  # type: ignore[operator, union-attr]
 
 
 def feed_forward(model: torch.nn.Module) -> list[torch.nn.Module]:

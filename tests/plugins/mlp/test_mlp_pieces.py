@@ -171,18 +171,20 @@ def test_a_copy_computes_with_its_own_weights() -> None:
     assert torch.equal(copied(ids).logits, memcfg_patch_model(plan=asked, model=model())(ids).logits)
 
 
-def test_an_adapter_in_a_layer_takes_part() -> None:
+@pytest.mark.parametrize(("targets", "trained"), [(["up_proj", "down_proj"], 12), (["down_proj", "embed_tokens"], 8)])
+def test_an_adapter_in_a_layer_takes_part(targets: list[str], trained: int) -> None:
+    """Also one on the embeddings, which are then no embedding layer to ask for the width."""
     import peft
 
     def adapted() -> Any:
         torch.manual_seed(0)
         made = LlamaForCausalLM(CONFIGS["llama"]).train()
         torch.manual_seed(1)
-        config = peft.LoraConfig(r=2, target_modules=["up_proj", "down_proj"], init_lora_weights=False)
+        config = peft.LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
         return peft.get_peft_model(made, config)
 
     found = gradients(memcfg_patch_model(plan=plan(3), model=adapted()))
     whole = gradients(adapted())
-    assert len(found) == 12
+    assert len(found) == trained
     for name, gradient in whole.items():
         torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-5, msg=name)
