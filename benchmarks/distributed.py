@@ -249,7 +249,9 @@ def main() -> None:
     parser.add_argument("--shapes", type=lambda text: text.split(","), default=["qwen3-1.7b", "qwen3-8b"])
     parser.add_argument("--rows", type=int, default=8, help="packed rows in a step, over all ranks")
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--rollouts", nargs="*", default=["rewards.functions=[kinds]"], help="overrides for GRPO's runs")
+    parser.add_argument(
+        "--rollouts", nargs="*", default=["rewards.functions=[kinds]"], help="overrides for GRPO's runs"
+    )
     parser.add_argument("--tiny", action="store_true")
     asked = parser.parse_args()
     if asked.tiny:
