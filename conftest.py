@@ -1,4 +1,4 @@
-"""What is collected: with `-m "not torch"`, nothing that loads torch."""
+"""What is collected, and in which order: with `-m "not torch"` nothing that loads torch; slow files first."""
 
 from __future__ import annotations
 
@@ -17,3 +17,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if "not torch" not in config.option.markexpr or module.suffix != ".py" or not module.is_file():
         return None
     return True if NEEDS_TORCH.search(module.read_text(encoding="utf-8")) else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the order below where files are dealt to workers; xdist would begin with those that have the most tests."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: whole files go to a worker, and a long one that is begun last is waited for alone."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
