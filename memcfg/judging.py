@@ -148,7 +148,7 @@ def _called(one: Reward | Judge, option: str, given: Mapping[str, list[Any]]) ->
         return one.function(**asked)
     except MemcfgError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RunError(Problem(f"the {what} raised {type(error).__name__}: {error}", key=option)) from error
 
 

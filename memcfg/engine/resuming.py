@@ -114,7 +114,7 @@ def _named(asked: Path, tell: Callable[[str], Any]) -> Checkpoint:
         raise RunError(Problem(f"no such folder: `{asked}`", key=KEY))
     if asked.name.startswith(PREFIX):
         try:
-            return checkpoint.read(asked)
+            return checkpoint.read(asked, sums=True)
         except Torn as error:
             raise RunError(Problem(f"`{asked}` is not whole: {error}", key=KEY, fix=_others(asked))) from error
     point = _newest(asked, tell)
@@ -127,7 +127,12 @@ def _newest(folder: Path, tell: Callable[[str], Any]) -> Checkpoint | None:
     whole, torn = checkpoint.found(folder)
     for path, reason in torn.items():
         tell(f"`{path}` is not whole and is left out: {reason}")
-    return whole[-1] if whole else None
+    for candidate in reversed(whole):
+        try:
+            return checkpoint.read(candidate.path, sums=True)
+        except Torn as error:
+            tell(f"`{candidate.path}` is not whole and is left out: {error}")
+    return None
 
 
 def _others(asked: Path) -> str | None:
@@ -141,9 +146,16 @@ def _refuse_finished(folder: Path) -> None:
         raise RunError(Problem(text, key=KEY, fix="choose another `run.dir`"))
 
 
+def _sound(found: Checkpoint) -> bool:
+    try:
+        return bool(checkpoint.read(found.path, sums=True))
+    except Torn:
+        return False
+
+
 def _refuse_later(folder: Path, point: Checkpoint) -> None:
     """In the same folder only the newest can be gone on from: later ones would pass for this run's own."""
-    later = [c.path.name for c in checkpoint.found(folder)[0] if c.step > point.step]
+    later = [c.path.name for c in checkpoint.found(folder)[0] if c.step > point.step and _sound(c)]
     if later:
         text = f"`{folder}` holds later checkpoints ({', '.join(f'`{name}`' for name in later)})"
         raise RunError(Problem(text, key=KEY, fix="go on in another `run.dir`, or from the newest: `run.resume=auto`"))

@@ -60,9 +60,11 @@ class TrainingTalk:
             self._bar.update(self._task, completed=step, said=_said(self._latest))
         elif values and step == 0:
             self.terminal.say(f"before training: {_said(self._latest)}")
+            self._latest.pop("eval_loss", None)
         elif values:
             left = (time.monotonic() - self._begun) / max(step - self._from, 1) * (self._steps - step)
             self.terminal.say(f"step {step}/{self._steps}  {_said(self._latest)}  {duration(left)} left")
+            self._latest.pop("eval_loss", None)  # a line tells what was measured since the last one
 
     def end(self) -> None:
         if self._bar is not None:

@@ -99,6 +99,8 @@ def _answer(asked: Asked, reader: Reader, arguments: Arguments, terminal: Termin
         return found.exit_code
     if arguments.has("quiet"):
         terminal.show(*lines(found, 80))
+        for remark in outcome.of_kind("learning"):  # the command alone would look like the same training
+            terminal.fail(f"warning: {remark.key} has no equivalent: {remark.text}")
     else:
         terminal.show(*show.text(found, everything=arguments.has("all")))
     if outcome.problems:

@@ -30,6 +30,15 @@ def _weighed(values: Mapping[str, Any]) -> str | None:
     return f"`rewards.weights={given}` is not one number for each of the {count} reward functions"
 
 
+def _trusted(values: Mapping[str, Any]) -> str | None:
+    code = [
+        name for name in (*values["rewards.functions"], values.get("online_dpo.judge")) if name and ":" in str(name)
+    ]
+    if values["rewards.trust_code"] or not code:
+        return None
+    return f"`{code[0]}` is code of its own, which is imported only with `rewards.trust_code=true`"
+
+
 plugin = Plugin(
     name="rewards",
     doc="reward functions by name",
@@ -46,6 +55,10 @@ plugin = Plugin(
         Check(
             [functions, "online_dpo.judge"], _named, when=online, id="rewards.functions.needed",
             because="completions must be worth something",
+        ),
+        Check(
+            [functions, "online_dpo.judge", trust], _trusted, when=online, id="rewards.trust_code.needed",
+            because="code runs only where you say so",
         ),
         Check(
             [functions, weights], _weighed, when=online, id="rewards.weights.each",

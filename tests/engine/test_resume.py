@@ -105,10 +105,19 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
+def flip(path: Path) -> None:
+    """One byte is another, and the size the same: what a failing disk does."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 TORN = {
     "a file is missing": (lambda c: (c / "optimizer.pt").unlink(), "it lacks `optimizer.pt`"),
     "the place in the data is missing": (lambda c: (c / "loader.json").unlink(), "it lacks `loader.json`"),
     "weights are cut off": (lambda c: truncate(c / "model.safetensors"), "`model.safetensors` has "),
+    "weights are damaged": (lambda c: flip(c / "model.safetensors"), "`model.safetensors` is not what was written"),
+    "the optimizer is damaged": (lambda c: flip(c / "optimizer.pt"), "`optimizer.pt` is not what was written"),
     "it was never finished": (
         lambda c: (c / "checkpoint.json").unlink(),
         "it has no `checkpoint.json`, which is written last",
@@ -285,7 +294,7 @@ def test_what_may_change_is_what_moves_no_number() -> None:
     free = {option.key for option in plugin.options if option.free}
     assert free == {
         "run.dir", "run.steps", "run.log_steps", "run.save_steps", "run.eval_steps", "run.keep_checkpoints", "run.resume",
-        "run.on_oom", "run.report_to", "budget.bytes",
+        "run.on_oom", "run.report_to", "budget.bytes", "plugins.off",
     }  # fmt: skip
     others = {key.partition(".")[0] for key, option in load().theory.options.items() if option.free} - {
         "run",

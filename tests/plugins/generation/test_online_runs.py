@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import memcfg
-from memcfg import DataError, RequestError, RunError
+from memcfg import ConflictError, DataError, RequestError, RunError
 from memcfg.engine.execute import train
 from memcfg.registry import load
 
@@ -186,12 +186,10 @@ def test_code_is_imported_only_where_that_is_said(tmp_path: Path, monkeypatch: p
     (tmp_path / "mine.py").write_text("def short(completions):\n    return [-float(len(c)) for c in completions]\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     asked = ["rewards.functions=['mine:short']", "rewards.weights=null"]
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(
+        ConflictError, match=r"`mine:short` is code of its own, which is imported only with `rewards.trust"
+    ):
         ran(tmp_path, "grpo", *asked)
-    assert str(caught.value) == (
-        "`rewards.functions`: `mine:short` is code of its own, which is imported only where you say so\n"
-        "  rewards.trust_code=true"
-    )
     found = ran(tmp_path, "grpo", *asked, "rewards.trust_code=true")
     assert found[1]["rewards/mine:short/mean"] < 0
 
