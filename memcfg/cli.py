@@ -24,6 +24,7 @@ from memcfg.commands.ranks import launched, may_speak, rank
 from memcfg.compose.spelling import nearest
 from memcfg.errors import MemcfgError, Problem, RequestError, RunError
 from memcfg.report.console import Terminal, Unwritable, results_alone
+from memcfg.signals import heed
 
 INTERRUPTED: Final = 130
 NO_READER: Final = 141
@@ -200,7 +201,7 @@ def _heed_sigterm() -> None:
         raise Terminated
 
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, stop)
+        heed(signal.SIGTERM, stop)
 
 
 def _debug() -> None:

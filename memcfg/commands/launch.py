@@ -93,7 +93,7 @@ def _handing_on(processes: Sequence[Process]) -> Iterator[list[int]]:
             if process.poll() is None:
                 process.send_signal(number)
 
-    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: heed(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield received
     finally:

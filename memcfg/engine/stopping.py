@@ -37,7 +37,7 @@ class Stop:
         self._before = {number: signal.getsignal(number) for number in HEEDED}
         for number, handler in self._before.items():
             if handler is not signal.SIG_IGN:
-                signal.signal(number, self._note)
+                heed(number, self._note)
         try:
             yield
         finally:

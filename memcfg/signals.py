@@ -1,0 +1,38 @@
+"""Handlers of signals that belong to this process alone.
+
+A process that is forked (by a pool that prepares rows) inherits its parent's handlers. Where SIGTERM makes a note or raises,
+a pool that ends its workers may lose one: what is raised while a process is still being made is lost, and whoever waits for
+that worker waits for ever. So a forked process dies of SIGTERM as any other does, from its first moment on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+_heeded: set[int] = set()
+_held: list[Any] = []
+
+
+def heed(number: int, handler: Callable[[int, Any], Any]) -> Any:
+    """As `signal.signal`, for this process and not for those that it forks. Returns the handler before."""
+    if not _heeded:
+        os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_forget)
+    _heeded.add(number)
+    return signal.signal(number, handler)
+
+
+def _hold() -> None:
+    """A SIGTERM that arrives while the process is made waits until it has its own handler."""
+    _held.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
+
+
+def _release() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _held.pop())
+
+
+def _forget() -> None:
+    if signal.SIGTERM in _heeded:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _release()
