@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memcfg.errors import MemcfgError, RunError
+from memcfg.signals import heed
 
 POLL: Final = 0.1
 """Seconds between two looks at the processes."""

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import torch
 
+from memcfg.signals import heed
+
 HEEDED: Final = (signal.SIGINT, signal.SIGTERM)
 
 
