@@ -148,7 +148,7 @@ def test_a_loss_is_installed_passes_its_own_tests_and_can_be_removed(tmp_path):
         assert (present, now) == (absent, before)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.torch
 def test_a_data_technique_passes_its_own_tests(tmp_path):
     folder = tmp_path / "memcfg-short-docs"
