@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from memcfg import MemcfgError, Problem, RequestError
+from memcfg import Problem, RequestError
 from memcfg.commands.arguments import Arguments, read
 from memcfg.compose.spelling import nearest
 from memcfg.report.console import Terminal
@@ -72,15 +72,7 @@ def _main(name: str, words: Sequence[str], reader: Reader, form: str) -> int:
     arguments.command, words = name, [w for w in (arguments.command, *arguments.rest) if w is not None]
     arguments.refuse_flags("json", "all")
     terminal = Terminal(quiet=arguments.has("quiet"), color=not arguments.has("no_color"))
-    try:
-        return _answer(_asked(name, own, words, form), reader, arguments, terminal)
-    except MemcfgError as error:
-        if not arguments.has("json"):
-            raise
-        from memcfg.report import jsonform
-
-        terminal.show(jsonform.text(jsonform.failure(error)))
-        return error.exit_code
+    return _answer(_asked(name, own, words, form), reader, arguments, terminal)
 
 
 def _answer(asked: Asked, reader: Reader, arguments: Arguments, terminal: Terminal) -> int:

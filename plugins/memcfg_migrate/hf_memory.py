@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from memcfg_migrate.outcome import Outcome
+from memcfg_migrate.reading import first_object
 from memcfg_migrate.said import Said
 
 DTYPES: Final = ("auto", "bfloat16", "float16", "float32")
@@ -75,7 +75,7 @@ def spread(said: Said, out: Outcome) -> None:
 
 def _deepspeed(said: Said, out: Outcome) -> None:
     given = said["deepspeed"]
-    config = given if isinstance(given, Mapping) else _file(str(given), Path(said.source.path).parent)
+    config = given if isinstance(given, Mapping) else first_object(Path(str(given)), Path(said.source.path).parent)
     if config is None:
         text = "the file is not there or is no JSON, so its stage is not known: append `distributed=zero2` or `zero3`"
         out.remark("open", said.text("deepspeed"), text)
@@ -95,13 +95,3 @@ def _deepspeed(said: Said, out: Outcome) -> None:
             )
             out.remark("other", f"`zero_optimization.{key}`", text, said.where("deepspeed"))
     out.remark("differs", said.text("deepspeed"), "the rest of the file is made by memcfg from the plan")
-
-
-def _file(name: str, beside: Path) -> dict[str, Any] | None:
-    for path in (Path(name), beside / name):
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return found if isinstance(found, dict) else None
-    return None

@@ -101,15 +101,21 @@ LOAD_DATASET: Final = (
 )  # fmt: skip
 
 
-def model(said: Said, out: Outcome, path: str, attention: str, trust: str) -> None:
-    """Where the weights come from. The arguments are named by what calls them in this form of config."""
+def weights(said: Said, out: Outcome, path: str, trust: str, what: str = "model") -> None:
+    """Where the weights come from. The arguments are named by what calls them in this form of config; `what` is missing
+    where `path` says nothing."""
     if said[path] is not None:
         out.carry("model.source", "hub", said.text(path))
         out.carry("model.path", said[path], said.text(path))
     else:
-        out.remark("open", "the model", "no model is named: append `model=hub model.path=FOLDER_OR_NAME`")
+        out.remark("open", "the model", f"no {what} is named: append `model=hub model.path=FOLDER_OR_NAME`")
     if said[trust]:
         out.carry("model.trust_remote_code", True, said.text(trust))
+
+
+def model(said: Said, out: Outcome, path: str, attention: str, trust: str) -> None:
+    """Where the weights come from, and the attention."""
+    weights(said, out, path, trust)
     name = said[attention]
     if name is None:
         return

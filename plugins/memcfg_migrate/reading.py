@@ -35,6 +35,17 @@ _PICKLED: Final = (
 )
 
 
+def first_object(name: Path, beside: Path) -> dict[str, Any] | None:
+    """The object in a JSON file that a config names, from here or `beside` the config; None where there is none."""
+    for path in (name, beside / name):
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        return found if isinstance(found, dict) else None
+    return None
+
+
 def mapping(path: Path) -> Source:
     """A JSON or YAML file, with the line of each key where it is YAML."""
     text = text_of(path)

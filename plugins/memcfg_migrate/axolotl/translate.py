@@ -12,6 +12,7 @@ from memcfg_migrate.axolotl.memory import carry_adapter, carry_kernels, carry_me
 from memcfg_migrate.axolotl.rows import carry_data
 from memcfg_migrate.axolotl.training import carry_length, carry_optimizer, carry_times, carry_trackers
 from memcfg_migrate.becomes import translate
+from memcfg_migrate.loading import weights
 from memcfg_migrate.outcome import Outcome
 from memcfg_migrate.said import Said, Source
 from memcfg_migrate.schedule import Length
@@ -54,14 +55,7 @@ def _trainer(said: Said) -> str:
 
 
 def _model(said: Said, out: Outcome) -> None:
-    path = said["base_model"]
-    if path is None:
-        out.remark("open", "the model", "no `base_model` is named: append `model=hub model.path=FOLDER_OR_NAME`")
-    else:
-        out.carry("model.source", "hub", said.text("base_model"))
-        out.carry("model.path", path, said.text("base_model"))
-    if said["trust_remote_code"]:
-        out.carry("model.trust_remote_code", True, said.text("trust_remote_code"))
+    weights(said, out, "base_model", "trust_remote_code", "`base_model`")
     _dtype(said, out)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from memcfg_migrate.loading import SUFFIXES
 from memcfg_migrate.outcome import Outcome
+from memcfg_migrate.reading import first_object
 from memcfg_migrate.said import Said
 from memcfg_migrate.schedule import Length, rows_of
 
@@ -33,7 +33,7 @@ def carry_data(said: Said, out: Outcome) -> Length | None:
 
 
 def _named(name: str, folder: Path, said: Said, out: Outcome) -> Length | None:
-    info, text = _info(folder, Path(said.source.path).parent), said.text("dataset")
+    info, text = first_object(folder / "dataset_info.json", Path(said.source.path).parent), said.text("dataset")
     entry = info.get(name) if info is not None else None
     if not isinstance(entry, dict):
         why = "is not in it" if info is not None else "is not there"
@@ -54,16 +54,6 @@ def _named(name: str, folder: Path, said: Said, out: Outcome) -> Length | None:
         out.remark(
             "open", text, "JSON Lines, Parquet and data sets of the hub are read: append `data=jsonl data.path=FILE`"
         )
-    return None
-
-
-def _info(folder: Path, beside: Path) -> dict[str, Any] | None:
-    for path in (folder / "dataset_info.json", beside / folder / "dataset_info.json"):
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return found if isinstance(found, dict) else None
     return None
 
 

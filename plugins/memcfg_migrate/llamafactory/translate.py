@@ -10,6 +10,7 @@ from memcfg_migrate import hf, hf_memory
 from memcfg_migrate.becomes import carry, translate
 from memcfg_migrate.llamafactory.keys import DATA, MODEL, PPO, TUNING
 from memcfg_migrate.llamafactory.rows import carry_data
+from memcfg_migrate.loading import weights
 from memcfg_migrate.outcome import Outcome
 from memcfg_migrate.said import Said, Source
 from memcfg_migrate.schedule import Length
@@ -47,14 +48,7 @@ def outcome(source: Source, length: Length) -> Outcome:
 
 
 def _model(said: Said, out: Outcome) -> None:
-    path = said["model_name_or_path"]
-    if path is None:
-        out.remark("open", "the model", "no model is named: append `model=hub model.path=FOLDER_OR_NAME`")
-    else:
-        out.carry("model.source", "hub", said.text("model_name_or_path"))
-        out.carry("model.path", path, said.text("model_name_or_path"))
-    if said["trust_remote_code"]:
-        out.carry("model.trust_remote_code", True, said.text("trust_remote_code"))
+    weights(said, out, "model_name_or_path", "trust_remote_code")
     attention = said["flash_attn"]
     if attention in ATTENTION:
         out.carry("attention.implementation", ATTENTION[attention], said.text("flash_attn"))
