@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,28 +84,30 @@ def stdlib_rows() -> datasets.Dataset:
 
 def preference_rows(rows: datasets.Dataset) -> datasets.Dataset:
     """The preference pairs that follow from the library's pairs. Raises `DataError` where none do."""
-    name = f"preferences-{rows._fingerprint}-v{preferences.VERSION}"
 
-    def made(path: Path | None) -> datasets.Dataset:
-        found = preferences.preferences(stdlib.Pair(**row) for row in rows)
-        if not found:
+    def found() -> Sequence[Any]:
+        pairs = preferences.preferences(stdlib.Pair(**row) for row in rows)
+        if not pairs:
             raise DataError(Problem("no preference pairs can be made without the library's source", "data.source"))
-        return arrowfile.made(path, PREFERENCE, lambda: [_records(found, PREFERENCE)], fingerprint=name)
+        return pairs
 
-    if not rows.cache_files:
-        return made(None)
-    path = arrowfile.folder() / f"{name}.arrow"
-    with arrowfile.locked(path):
-        return arrowfile.cached(path, fingerprint=name) or made(path)
+    return _derived(rows, f"preferences-{rows._fingerprint}-v{preferences.VERSION}", PREFERENCE, found)
 
 
 def task_rows(rows: datasets.Dataset) -> datasets.Dataset:
     """Prompts for the modules that the library's pairs name."""
     name = f"tasks-{rows._fingerprint}-v{tasks.VERSION}"
+    return _derived(rows, name, TASK, lambda: tasks.tasks(rows["name"][:]))
+
+
+def _derived(
+    rows: datasets.Dataset, name: str, schema: pa.Schema, find: Callable[[], Sequence[Any]]
+) -> datasets.Dataset:
+    """What `find` makes of the library's rows, kept in the cache under `name` where those are."""
 
     def made(path: Path | None) -> datasets.Dataset:
-        found = tasks.tasks(rows["name"][:])
-        return arrowfile.made(path, TASK, lambda: [_records(found, TASK)], fingerprint=name)
+        found = find()
+        return arrowfile.made(path, schema, lambda: [_records(found, schema)], fingerprint=name)
 
     if not rows.cache_files:
         return made(None)
