@@ -62,7 +62,7 @@ def start(plan: Plan, folder: Path, tell: Callable[[str], Any] = lambda text: No
     if point.step > plan["run.steps"]:
         text = f"`{point.path}` has taken {point.step} steps already"
         raise RunError(Problem(text, key="run.steps", fix=f"run.steps={point.step} or more"))
-    if here:
+    if here and asked != AUTO:  # which took the newest: after it nothing sound is left, and to read it again is dear
         _refuse_later(folder, point)
     refuse_changed(plan, planfile.load(point.path / PLAN_FILE))
     tell(f"going on from `{point.path}`")

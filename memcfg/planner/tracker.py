@@ -134,13 +134,12 @@ class Tracker(TorchDispatchMode):
         if size:
             grave = self._alive[address] = _Grave(storage, self._bury)
             grave.address = address
-            grave.number = self.trace.born(size, kind or self._kind(), self.phase, op, self.clock.ms)
+            grave.number = self.told(size, kind or self._kind(), op)
 
     def flash(self, sizes: Sequence[int], op: str) -> None:
         """Births that end at once: what a kernel uses while it runs."""
-        numbers = [self.trace.born(size, "workspace", self.phase, op, self.clock.ms) for size in sizes if size]
-        for number in numbers:
-            self.trace.died(number, self.clock.ms)
+        for number in [self.told(size, "workspace", op) for size in sizes if size]:
+            self.ended(number)
 
     # -------------------------------------------------------------------------------------------- what is seen
 
@@ -216,7 +215,7 @@ class Tracker(TorchDispatchMode):
     def _workspace(self, name: str, size: int) -> None:
         if size and name not in self._workspaces:
             self._workspaces.add(name)
-            self.trace.born(size, "workspace", self.phase, "cublas", self.clock.ms)
+            self.told(size, "workspace", "cublas")
 
     def _died(self, grave: Any) -> None:
         self._alive.pop(grave.address, None)
@@ -226,7 +225,7 @@ class Tracker(TorchDispatchMode):
         birth = self.trace.births[grave.number - 1]
         if birth.phase == "optimizer" and birth.kind == "optimizer" and self.phase == "optimizer":
             birth.kind = "workspace"
-        self.trace.died(grave.number, self.clock.ms)
+        self.ended(grave.number)
 
 
 def whole_bytes(tensor: Tensor) -> int:

@@ -58,13 +58,17 @@ class TrainingTalk:
         self._latest.update({name: number for name, number in values.items() if number is not None})
         if self._bar is not None:
             self._bar.update(self._task, completed=step, said=_said(self._latest))
-        elif values and step == 0:
-            self.terminal.say(f"before training: {_said(self._latest)}")
-            self._latest.pop("eval_loss", None)
         elif values:
-            left = (time.monotonic() - self._begun) / max(step - self._from, 1) * (self._steps - step)
-            self.terminal.say(f"step {step}/{self._steps}  {_said(self._latest)}  {duration(left)} left")
+            self._line(step)
             self._latest.pop("eval_loss", None)  # a line tells what was measured since the last one
+
+    def _line(self, step: int) -> None:
+        assert self._from is not None
+        if step == 0:
+            self.terminal.say(f"before training: {_said(self._latest)}")
+            return
+        left = (time.monotonic() - self._begun) / max(step - self._from, 1) * (self._steps - step)
+        self.terminal.say(f"step {step}/{self._steps}  {_said(self._latest)}  {duration(left)} left")
 
     def end(self) -> None:
         if self._bar is not None:
