@@ -1,12 +1,13 @@
 """Runs each case of a benchmark in a process of its own, one at a time on the GPU.
 
-The next process loads its libraries while the one before it measures: it says that it is ready and waits to be told."""
+The next processes load their libraries while one measures: each says that it is ready and waits to be told."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,25 @@ from typing import Any
 READY, RESULT = "READY", "RESULT "
 
 
-def run_all(script: str, cases: Sequence[str], arguments: Sequence[str], out: Path, timeout: float = 600) -> None:
-    """Run the cases in order; each result is printed and appended to the JSON Lines file `out`."""
+def run_all(
+    script: str, cases: Sequence[str], arguments: Sequence[str], out: Path, timeout: float = 600, ahead: int = 1
+) -> None:
+    """Run the cases in order; each result is printed and appended to the JSON Lines file `out`.
+
+    So many cases `ahead` of the one that measures load already."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    processes = [None, *cases]
-    started = _start(script, cases[0], arguments) if cases else None
-    for place, case in enumerate(cases, start=1):
-        process, started = started, None
-        assert process is not None
+    started = deque(_start(script, case, arguments) for case in cases[:1])
+    for place, case in enumerate(cases):
+        process = started.popleft()
         lines = _until_ready(process)
-        if place + 1 < len(processes):
-            started = _start(script, str(processes[place + 1]), arguments)
+        started.extend(
+            _start(script, later, arguments) for later in cases[place + 1 + len(started) : place + 1 + ahead]
+        )
         try:
             text, _ = process.communicate("go\n", timeout=timeout)
         except subprocess.TimeoutExpired:
             process.kill()
-            text = ""
+            text = f"no result within {timeout:g} s"
         found = [line for line in text.splitlines() if line.startswith(RESULT)]
         result = json.loads(found[-1].removeprefix(RESULT)) if found else {"error": (lines + text)[-2000:]}
         line = json.dumps({"case": case, **result})
