@@ -72,6 +72,14 @@ def _write_beside(target: Path, data: bytes) -> None:
         raise
 
 
+def unprivate(folder: Path) -> None:
+    """Make every file in a folder as readable as the umask lets a new one be: some libraries write private ones."""
+    mode = 0o666 & ~_umask()
+    for file in folder.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            os.chmod(file, file.stat().st_mode | mode)
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.commands.arguments import Arguments
 from memcfg.commands.journal import PAGE_FILE
-from memcfg.errors import Problem, RequestError
+from memcfg.errors import Problem, RequestError, RunError
 from memcfg.report.console import Terminal
 
 if TYPE_CHECKING:
@@ -19,8 +20,12 @@ USAGE: Final = "write `memcfg report RUN [--out FILE]`, with the folder of a run
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Write the page and say what of the folder it could not show. Exit code 0 if there is a page."""
     arguments.refuse_flags("json", "out", "open")
-    folder = _folder(arguments.rest)
-    content, kind, faults = made(folder)
+    path = _path(arguments.rest)
+    folder = path.parent if path.is_file() else path
+    try:
+        content, kind, faults = made(folder)
+    except RunError as error:
+        raise _of(path, error) if path.is_file() else error from None
     target = Path(arguments.values.get("out", folder / PAGE_FILE))
     from memcfg.files import write_atomic
 
@@ -68,12 +73,16 @@ def as_json(kind: str, folder: Path, target: Path, faults: tuple[Fault, ...]) ->
     }
 
 
-def _folder(words: list[str]) -> Path:
-    """The folder that was named, itself or by a file in it. Raises `RequestError` for anything else."""
+def _path(words: list[str]) -> Path:
+    """The folder that was named, or a file in it. Raises `RequestError` for anything else."""
     if len(words) != 1:
         raise RequestError(Problem("`report` takes one folder", fix=USAGE))
-    path = Path(words[0])
-    return path.parent if path.is_file() else path
+    return Path(words[0])
+
+
+def _of(file: Path, error: RunError) -> RunError:
+    """What is wrong with the folder of a file, told of the file that was named."""
+    return RunError(*(replace(problem, key=str(file), text=f"its folder {problem.text}") for problem in error.problems))
 
 
 def _open(target: Path, terminal: Terminal) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memcfg.errors import MemcfgError, PluginError
-from memcfg.solver.expr import PENDING, UNSET
+from memcfg.solver.expr import PENDING, UNSET, same
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
@@ -24,6 +24,16 @@ def probe(registry: Registry, choices: Mapping[str, Any], skip: Collection[str] 
     A value may be `PENDING`: only the network or the data can tell. Raises `PluginError` for a probe that fails."""
     facts = [option for option in registry.options.values() if option.role == "fact" and option.key not in skip]
     return {fact.key: _ask(registry, fact, str(fact.probe), choices) for fact in facts}
+
+
+def stated(registry: Registry, choices: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Those of these facts that a choice decides: the choice's key, and what the fact's probe says without it."""
+    found = {}
+    for fact in (registry.options[key] for key in facts):
+        if fact.stated_by in choices:
+            without = {key: value for key, value in choices.items() if key != fact.stated_by}
+            found[fact.key] = fact.stated_by, _ask(registry, fact, str(fact.probe), without)
+    return {key: said for key, said in found.items() if not same(said[1], facts[key])}
 
 
 def learn(registry: Registry, facts: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:

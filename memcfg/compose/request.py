@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memcfg.compose.cards import card_facts
-from memcfg.compose.facts import probe
+from memcfg.compose.facts import probe, stated
 from memcfg.compose.layers import COMMAND_LINE, TYPED, Layer, highest, overruled
 from memcfg.compose.normalise import Normalised, hydra_searchpath, normalise
 from memcfg.compose.spelling import nearest
@@ -80,9 +80,10 @@ def request_of(tree: Tree, normalised: Normalised, registry: Registry) -> Reques
     if unanswered:
         raise RequestError(*unanswered)
     choices, assumed = choices_of(values, layers, tree.vocabulary)
-    facts = probe(registry, {key: choice.value for key, choice in choices.items()}, skip=assumed)
+    chosen = {key: choice.value for key, choice in choices.items()}
+    facts = probe(registry, chosen, skip=assumed)
     notes = (*normalised.notes, *tree.loader.passed_over, *overruled(layers))
-    return Request(choices=choices, facts={**facts, **assumed}, assumed=tuple(assumed), notes=notes)
+    return Request(choices, {**facts, **assumed}, tuple(assumed), notes, stated=stated(registry, chosen, facts))
 
 
 def composed(tree: Tree, normalised: Normalised) -> tuple[DictConfig, list[Layer]]:

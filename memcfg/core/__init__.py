@@ -88,8 +88,9 @@ device_capability = Fact(
     doc="CUDA compute capability of the device, times ten (90 is 9.0); 0 on a CPU",
 )  # fmt: skip
 world_size = Fact(
-    "world.size", probe="memcfg.core.facts:world_size", values=None, minimum=1, doc="processes in the run"
-)
+    "world.size", probe="memcfg.core.facts:world_size", values=None, minimum=1, doc="processes in the run",
+    stated_by="distributed.processes",
+)  # fmt: skip
 device_name = Setting(
     "device.name", str, default=None, nullable=True, doc="the card that `assume.device` stands for, as in `h100`"
 )

@@ -93,7 +93,7 @@ def train(
     refuse(plan)
     group = group or join(plan, hooks)
     with run_folder(folder, used=resuming.in_place(plan, folder), main=group.main), no_bars():
-        start = resuming.start(plan, folder, reporter.note)
+        start = resuming.start(plan, folder, reporter.note, group)
         set_seed(plan["run.seed"])
         reporter.stage("preparing the data and the model")
         run = build(plan, hooks)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memcfg.engine.joining import Group
-
-ALONE = Group()
+from memcfg.engine.joining import ALONE, Group
 
 
 class Figures:

@@ -6,6 +6,7 @@ environment variables. torch is imported only where there is somebody to meet.""
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -31,10 +32,12 @@ SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of a run, seen from one of them. `rank` 0 writes and speaks for all."""
+    """The processes of a run, seen from one of them. `rank` 0 writes and speaks for all; `local` is its rank among those of
+    its host."""
 
     rank: int = 0
     size: int = 1
+    local: int = 0
 
     @property
     def main(self) -> bool:
@@ -60,6 +63,14 @@ class Group:
         dist.all_gather_object(told, value)
         return told
 
+    def of_host(self, value: Any) -> Any:
+        """What the first process of this host gave here. All must call it; plain data only."""
+        told = self.all((platform.node(), self.local, value))
+        return next((given for node, local, given in told if (node, local) == (platform.node(), 0)), value)
+
+
+ALONE: Final = Group()
+
 
 def join(plan: Plan, hooks: Hooks) -> Group:
     """Meet the other processes, set up what spreads the work, and compare plans.
@@ -67,7 +78,7 @@ def join(plan: Plan, hooks: Hooks) -> Group:
     Raises `RunError` in every process where the plans differ, where the plan spreads nothing, or where the launcher asks
     for something that the plan does not say."""
     if not spreads(plan):
-        return Group()
+        return ALONE
     if plan.get("world.size", 1) < 2:
         text = "there is one process, and nothing to spread the work over"
         raise RunError(Problem(text, key="distributed.strategy", fix=MORE))
@@ -113,7 +124,7 @@ def _met(device: str) -> Group:
             raise RunError(
                 Problem(text, key="distributed.strategy", fix="start them with `torchrun -m memcfg`")
             ) from error
-    return Group(dist.get_rank(), dist.get_world_size())
+    return Group(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK") or 0))
 
 
 def same_plans(plan: Plan, group: Group) -> None:

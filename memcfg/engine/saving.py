@@ -11,7 +11,7 @@ from pathlib import Path
 
 from memcfg.engine.checkpoint import STALE, removed
 from memcfg.errors import Problem, RunError
-from memcfg.files import claimed, reason
+from memcfg.files import claimed, reason, unprivate
 
 PARTIAL = ".partial"
 """Where a folder lies while it is written; hidden, so that nothing takes it for finished."""
@@ -70,6 +70,7 @@ def whole(target: Path, *, main: bool = True) -> Iterator[Path]:
     try:
         yield scratch / target.name
         if main:
+            unprivate(scratch / target.name)
             if target.exists():
                 removed(target)
             os.replace(scratch / target.name, target)

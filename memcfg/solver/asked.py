@@ -44,6 +44,7 @@ class Asked:
     """Options whose value no message may show."""
 
     decided: Mapping[str, Decision] = field(default_factory=dict)
+    stated: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -65,6 +66,7 @@ def normalise(theory: Theory, request: Request) -> Asked:
         (*request.notes, *reading.notes), reading.renamed,
         frozenset(key for key, option in theory.options.items() if option.secret),
         _standing(theory, request, reading.choices),
+        {fact: found for fact, found in request.stated.items() if fact in facts and found[0] in reading.choices},
     )  # fmt: skip
 
 

@@ -267,13 +267,14 @@ class Option(Key):
         learn: str | None = None,
         secret: bool = False,
         free: bool = False,
+        stated_by: str | None = None,
         source: Source | None = None,
     ) -> None:
         super().__init__(key)
         self.kind, self.role, self.doc, self.values = kind, role, doc, values
         self.nullable, self.minimum, self.maximum, self.unit = nullable, minimum, maximum, unit
         self.open, self.type, self.default, self.secret = open, type, default, secret
-        self.probe, self.learn, self.free = probe, learn, free
+        self.probe, self.learn, self.free, self.stated_by = probe, learn, free, stated_by
         self.source = source or calling_source(3)
 
     def __repr__(self) -> str:
@@ -355,6 +356,7 @@ def Fact(
     values: Iterable[Any] | None = (False, True),
     minimum: int | None = None,
     open: bool = False,
+    stated_by: str | None = None,
 ) -> Option:
     """Something probed on the host before solving by `probe` ("module:function", free of torch).
 
@@ -362,12 +364,15 @@ def Fact(
     no rule tells apart. The probe is called with the request's values and returns a
     value, or `memcfg.PENDING` where only the network or the data can tell. Where that happens, `learn` ("module:function")
     is called before anything is built, with the plan's values; it may be slow, use the network and read the data, and
-    returns the value, `memcfg.PENDING` if it cannot tell either, or raises a `MemcfgError`."""
+    returns the value, `memcfg.PENDING` if it cannot tell either, or raises a `MemcfgError`.
+
+    `stated_by` is the key of an option by which a user may decide the fact. Where that is so, a conflict names the choice,
+    and what the probe says without it is looked at as a repair."""
     menu = None if values is None else tuple(values)
     kind = "int" if menu is None else ("bool" if set(map(str, menu)) == {"False", "True"} else "enum")
     return Option(
         key, kind, role="fact", doc=doc, values=menu or (), minimum=minimum, probe=probe, learn=learn, open=open,
-        source=calling_source(),
+        stated_by=stated_by, source=calling_source(),
     )  # fmt: skip
 
 

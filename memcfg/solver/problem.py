@@ -31,6 +31,8 @@ class Problem:
     facts: Mapping[str, Any]
     decided: Mapping[str, Any] = field(default_factory=dict)
     """Values that stand from an earlier resolution."""
+    stated: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    """Facts that a choice decides: its key, and what the fact is without it."""
     free: frozenset[str] = frozenset()
     """Options whose choice and defaults are dropped."""
     pins: Mapping[int, int] = field(default_factory=dict)
@@ -82,6 +84,10 @@ class Problem:
         """Every clause of the question, in canonical order: what explanations work on."""
         support = (self._pinned(var, tagged) for var, tagged in self.program.support.items() if self.supports(var))
         return [*self.asserted, *(t for by in support for t in by), *self.program.hard]
+
+    def without(self, keys: Collection[str]) -> dict[str, Any]:
+        """The facts as they are where nobody chooses these options."""
+        return {**self.facts, **{fact: value for fact, (key, value) in self.stated.items() if key in keys}}
 
     def supports(self, var: int) -> bool:
         """Whether only defaults and forces give this option its value."""

@@ -124,6 +124,8 @@ class _Search:
                 given.add(tag.name)
             elif tag.kind in ("you", "unset", "decided"):
                 keys.add(tag.name)
+            elif tag.kind == "fact" and tag.name in self.problem.stated:
+                keys.add(self.problem.stated[tag.name][0])
             elif tag.kind == "default" and isinstance(rule := rules[tag.name], Default):
                 keys.add(rule.key)
         able = frozenset(key for key in keys - self.problem.held if options[key].role != "derived")
@@ -144,7 +146,7 @@ class _Search:
         return len(keys), sum(key in self.problem.choices for key in keys)
 
     def freed(self, keys: frozenset[str]) -> Problem:
-        return self._strict(replace(self.problem, free=keys), keys)
+        return self._strict(replace(self.problem, free=keys, facts=self.problem.without(keys)), keys)
 
     def realise(self, keys: frozenset[str]) -> None:
         """Keep each way to change these options that resolves."""
@@ -166,7 +168,8 @@ class _Search:
         """Resolve again with these changes; keep them if that works."""
         choices = {key: value for key, value in self.problem.choices.items() if key not in changes}
         choices |= {key: value for key, value in changes.items() if value is not UNSET}
-        changed = replace(self.problem, choices=dict(sorted(choices.items())), heeds_ignored=False)
+        facts = self.problem.without(changes)
+        changed = replace(self.problem, choices=dict(sorted(choices.items())), facts=facts, heeds_ignored=False)
         try:
             answer = self._strict(changed, changes).solve()
         except Unsatisfiable:

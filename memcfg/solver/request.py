@@ -24,10 +24,13 @@ class Request:
     stated (`assume.*`) rather than let be probed. `notes` come from composing (which layer won over which).
 
     `decided` holds the decisions of an earlier resolution that must stand when more facts are known than at that time:
-    options of it that have a value and that nobody chose keep it, with the reason that they had."""
+    options of it that have a value and that nobody chose keep it, with the reason that they had.
+
+    `stated` names facts that a choice decides: the choice's key, and what the fact is without it."""
 
     choices: Mapping[str, Choice] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     decided: Mapping[str, Decision] = field(default_factory=dict)
+    stated: Mapping[str, tuple[str, Any]] = field(default_factory=dict)

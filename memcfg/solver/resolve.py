@@ -78,7 +78,7 @@ def resolve(theory: Theory, request: Request) -> Resolution:
     program = theory.program(asked.pending)
     decided = {key: decision.value for key, decision in asked.decided.items()}
     try:
-        answer = settle(Problem(program, asked.values, asked.facts, decided=decided), asked)
+        answer = settle(Problem(program, asked.values, asked.facts, decided=decided, stated=asked.stated), asked)
         decisions = _Decisions(answer, asked, answer.values()).all()
     except Entangled as error:
         raise _entangled(theory, error) from None
@@ -101,7 +101,7 @@ def why_not(theory: Theory, request: Request, key: str, value: Any) -> ConflictE
             raise RequestError(refused.problem) from None
         asked = normalise(theory, request)
         asked = replace(asked, choices=dict(sorted({**asked.choices, key: supposed}.items())))
-    problem = Problem(theory.program(asked.pending), asked.values, asked.facts)
+    problem = Problem(theory.program(asked.pending), asked.values, asked.facts, stated=asked.stated)
     held = frozenset(k for k, choice in asked.choices.items() if choice.origin == SUPPOSED)
     muted = frozenset(g.rule.id for k in held for g in problem.guards(k))
     try:

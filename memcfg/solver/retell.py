@@ -29,7 +29,7 @@ def retell(problem: Problem, tags: Collection[Tag], asked: Asked) -> Conflict:
 def _key(problem: Problem, tag: Tag) -> str:
     """The option that a tag is about; a hard rule that sets none gives "" """
     if tag.kind not in ("rule", "default"):
-        return tag.name
+        return problem.stated[tag.name][0] if tag.kind == "fact" and tag.name in problem.stated else tag.name
     return str(getattr(problem.program.theory.rules[tag.name], "key", ""))
 
 
@@ -94,6 +94,8 @@ def chosen(key: str, asked: Asked) -> str:
 
 def fact(key: str, asked: Asked) -> str:
     value = show(asked.facts[key])
+    if key in asked.stated:
+        return f"{chosen(asked.stated[key][0], asked)}, which makes `{key}` `{value}`"
     return f"you assumed `{key}={value}`" if key in asked.assumed else f"`{key}` is `{value}` on this host"
 
 

@@ -66,7 +66,7 @@ plugin = Plugin(
         ),
         Forbid(
             (strategy == "none") & (world >= 2), id="distributed.strategy.needed",
-            because="several processes were launched, and each would train alone",
+            because="there would be several processes, and each would train alone",
             suggest=["distributed.strategy=ddp"],
         ),
         Forbid(

@@ -42,11 +42,17 @@ def test_the_same_for_programs(memcfg, folder):
             "error: `.`: holds no run: none of the files that a run writes is in it\n"
             "  name the folder of a run or of a sweep, as in `runs/TIME`\n",
         ),
+        (
+            ("notes.txt",), 1,
+            "error: `notes.txt`: its folder holds no run: none of the files that a run writes\n  is in it\n"
+            "  name the folder of a run or of a sweep, as in `runs/TIME`\n",
+        ),
         (("a", "--out", "no/where.html"), 1, "error: cannot write `no/where.html`: no such file or directory\n"),
         (("a", "--yaml"), 2, "error: `--yaml`: `report` does not read this flag\n"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_reported_on_is_refused(memcfg, folder, words, code, said):
+    folder.with_name("notes.txt").write_text("to do")
     found, out, err = memcfg("report", *words)
     assert (found, out) == (code, "")
     assert err[err.index("error:") :] == said

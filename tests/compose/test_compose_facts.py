@@ -6,7 +6,7 @@ import pytest
 
 from memcfg import ConflictError, Default, Enum, Fact, Force, Plugin, PluginError, Setting, key
 from memcfg.compose.facts import learnt, probe
-from memcfg.compose.request import compose
+from memcfg.compose.request import compose, resolve
 from memcfg.registry import load
 
 
@@ -54,6 +54,42 @@ def test_a_failing_probe_names_its_plugin():
         probe(registry, {})
     assert caught.value.plugin == "sky"
     assert "AttributeError" in (caught.value.trace or "")
+
+
+# ------------------------------------------------------------------------------------------------- decided by a choice
+
+
+@pytest.mark.parametrize(
+    ("overrides", "launched", "stated"),
+    [
+        (["distributed.processes=2"], None, {"world.size": ("distributed.processes", 1)}),
+        (["distributed.processes=1"], None, {}),  # which is so anyway
+        (["distributed.processes=2"], "2", {}),  # which a launcher says
+        (["distributed.processes=2", "assume.world.size=2"], None, {}),
+        ([], None, {}),
+    ],
+)
+def test_a_request_knows_which_facts_its_choices_decide(monkeypatch, overrides, launched, stated):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if launched:
+        monkeypatch.setenv("WORLD_SIZE", launched)
+    assert compose(overrides).stated == stated
+
+
+def test_processes_that_nothing_spreads_over_name_both_keys(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(ConflictError) as caught:
+        resolve(["distributed=none", "distributed.processes=2"])
+    assert str(caught.value).splitlines() == [
+        "you chose `distributed.strategy=none` (command line, distributed/none.yaml)",
+        "you chose `distributed.processes=2` (command line), which makes `world.size` `2`",
+        "`distributed.strategy.needed` forbids `distributed.strategy=none and world.size>=2`, because there would be "
+        "several processes, and each would train alone",
+    ]
+    assert [" ".join(repair) for repair in caught.value.repairs][:2] == [
+        "~distributed.processes",
+        "distributed.strategy=ddp",
+    ]
 
 
 # ------------------------------------------------------------------------------------------------- known only later

@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from memcfg import Decision, Plan, RunError
-from memcfg.engine import checkpoint
+from memcfg.engine import checkpoint, resuming
 from memcfg.engine.execute import train
+from memcfg.engine.joining import Group
 
 pytestmark = pytest.mark.torch
 
@@ -284,6 +285,50 @@ def test_a_checkpoint_lists_every_file(begun: Path) -> None:
         "ledger.json",
     } <= listed
     assert checkpoint.read(begun / "checkpoint-4").step == 4
+
+
+def test_what_a_run_leaves_is_as_readable_as_any_new_file(bench: Any, begun: Path) -> None:
+    """The library that writes weights makes them private."""
+    said(bench, begun, run_steps=6, run_resume="auto")
+    (begun / "plain").write_text("")
+    usual = (begun / "plain").stat().st_mode
+    assert {str(file): oct(file.stat().st_mode) for file in begun.rglob("*") if file.is_file()} == {
+        str(file): oct(usual) for file in begun.rglob("*") if file.is_file()
+    }
+
+
+def test_a_file_that_the_disk_does_not_give_back_is_named(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(file: Path) -> str:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(checkpoint, "checksum_of", failing)
+    with pytest.raises(checkpoint.Torn, match=r"`\w+\.\w+` cannot be read: input/output error"):
+        checkpoint.read(begun / "checkpoint-4", checkpoint.Sums())
+
+
+def test_one_process_of_a_host_reads_a_checkpoint_through_and_the_others_take_its_word(
+    bench: Any, begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, given = [], []
+    true = checkpoint.checksum_of
+    monkeypatch.setattr(checkpoint, "checksum_of", lambda file: read.append(file.name) or true(file))
+
+    class Met(Group):
+        """Four processes on two hosts, one after the other: what those before it gave is known."""
+
+        def all(self, value: Any) -> list[Any]:
+            given.append(value)
+            return given
+
+    plan = bench.plan(run_resume="auto", run_steps=6)
+    flip(begun / "checkpoint-4" / "optimizer.pt")
+    for rank, (host, local) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)]):
+        monkeypatch.setattr("platform.node", lambda host=host: host)
+        told: list[str] = []
+        begin = resuming.start(plan, begun, told.append, Met(rank, 4, local))
+        assert (begin.point.step, len(told)) == (2, 2)
+    assert read.count("optimizer.pt") == 4  # on each host that of the newest, which is damaged, and of the one before
+    assert read[: len(read) // 2] == read[len(read) // 2 :]
 
 
 def test_what_may_change_is_what_moves_no_number() -> None:

@@ -187,6 +187,28 @@ def test_an_assumed_fact_is_told_as_assumed():
     assert "you assumed `device.type=cpu`" in str(error)
 
 
+def test_a_fact_that_a_choice_decides_is_told_as_the_choice_which_may_be_left_out():
+    workers = Fact("work.force", probe="m:f", values=None, minimum=1, doc="who works", stated_by="work.wanted")
+    wanted = Setting("work.wanted", int, doc="who is to work", default=1)
+    rule = Forbid(fused.on & (workers >= 2), id="work.fused.alone", because="the kernel serves one")
+    theory = Theory.build([*OPTIONS, workers, wanted], [*RULES, rule])
+    choices = {"fused.enabled": True, "loss.type": "plain", "work.wanted": 3}
+    request = Request(
+        {key: Choice(value, "command line") for key, value in choices.items()},
+        {"device.type": "cpu", "work.force": 3},
+        stated={"work.force": ("work.wanted", 1)},
+    )
+    with pytest.raises(ConflictError) as raised:
+        resolve(theory, request)
+    assert str(raised.value).splitlines() == [
+        "you chose `fused.enabled=true` (command line)",
+        "you chose `work.wanted=3` (command line), which makes `work.force` `3`",
+        "`work.fused.alone` forbids `fused.enabled=true and work.force>=2`, because the kernel serves one",
+    ]
+    assert raised.value.conflicts[0].options == ("fused.enabled", "work.wanted")
+    assert [" ".join(r) for r in raised.value.repairs] == ["fused.enabled=false", "~work.wanted"]
+
+
 def test_facts_and_rules_alone_leave_nothing_to_repair():
     rules = [Forbid(device == "cpu", id="host.gpu.needed", because="this is for GPUs")]
     error = failure({"packing.strategy": "bfd"}, rules)
