@@ -28,9 +28,9 @@ def probe(registry: Registry, choices: Mapping[str, Any], skip: Collection[str] 
 
 def stated(registry: Registry, choices: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     """Those of these facts that a choice decides: the choice's key, and what the fact's probe says without it."""
-    found = {}
+    found: dict[str, tuple[str, Any]] = {}
     for fact in (registry.options[key] for key in facts):
-        if fact.stated_by in choices:
+        if fact.stated_by is not None and fact.stated_by in choices:
             without = {key: value for key, value in choices.items() if key != fact.stated_by}
             found[fact.key] = fact.stated_by, _ask(registry, fact, str(fact.probe), without)
     return {key: said for key, said in found.items() if not same(said[1], facts[key])}
