@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Axis, Bool, Default, Enum, Fact, Forbid, Ignored, NotYet, Plugin, Setting, key, only_when
+from memcfg import Axis, Bool, Default, Enum, Fact, Forbid, Ignored, Plugin, Setting, key, only_when
 
 activations = Enum(
     "offload.activations",
@@ -79,10 +79,4 @@ plugin = Plugin(
     groups={"offload": "what leaves the device between forward and backward"},
     hooks="memcfg_offload.hooks",
     active=moving,
-    not_yet=[
-        NotYet(
-            phases.on & key("distributed.strategy").isin("fsdp2", "zero2", "zero3"),
-            "the shards of an optimizer's states are not moved yet",
-        )
-    ],
 )  # fmt: skip

@@ -36,12 +36,17 @@ def memcfg_step_context(
 
 @hookimpl(produces="room")
 def memcfg_sampling_context(
-    plan: Plan, optimizer: Any, contexts: list[AbstractContextManager[Any]]
+    plan: Plan, model: torch.nn.Module, optimizer: Any, contexts: list[AbstractContextManager[Any]]
 ) -> list[AbstractContextManager[Any]]:
     """What lays the optimizer's states and the gradients aside, before anything else takes memory for sampling."""
     if plan.get("offload.phases") is not True:
         return contexts
-    return [*contexts, LaidAside.of(optimizer, pin=plan["offload.pin"] and plan.device == "cuda")]
+    pin = plan["offload.pin"] and plan.device == "cuda"
+    if plan.get("distributed.strategy") in ("zero2", "zero3"):
+        from memcfg_offload.engines import EngineAside
+
+        return [*contexts, EngineAside.of(model, pin=pin)]
+    return [*contexts, LaidAside.of(optimizer, pin=pin)]
 
 
 @hookimpl

@@ -1,13 +1,15 @@
 """Optimizer states and gradients in host memory while completions are sampled: sampling reads neither.
 
-Copied out when a round begins and back when it ends, after an error too. The host memory is kept and used again."""
+Copied out when a round begins and back when it ends, after an error too. The host memory is kept and used again. Of what is
+spread over processes, each moves its own shards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 ASIDE = "_memcfg_laid_aside"
 """Attribute of an optimizer: its `LaidAside`."""
@@ -15,10 +17,12 @@ ASIDE = "_memcfg_laid_aside"
 
 class LaidAside:
     """A context, entered around each round of sampling. `rounds`: how often; `bytes`: how much of the device it freed at most;
-    `complete`: whether all that lay on the device was moved, in every round."""
+    `complete`: whether all that lay on the device was moved, in every round. `more` gives further tensors to move."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, *, pin: bool) -> None:
-        self.optimizer, self.pin = optimizer, pin
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, *, pin: bool, more: Callable[[], Iterable[torch.Tensor]] = tuple
+    ) -> None:
+        self.optimizer, self.pin, self.more = optimizer, pin, more
         self.rounds, self.bytes, self.complete = 0, 0, True
         self._moved: list[tuple[torch.Tensor, torch.device, torch.Tensor]] = []
         self._host: dict[int, torch.Tensor] = {}
@@ -27,10 +31,7 @@ class LaidAside:
     def of(cls, optimizer: Any, *, pin: bool) -> LaidAside:
         """The one of this optimizer; `optimizer` may be wrapped by Accelerate."""
         inner = getattr(optimizer, "optimizer", optimizer)
-        if not hasattr(inner, ASIDE):
-            setattr(inner, ASIDE, cls(inner, pin=pin))
-        found: LaidAside = getattr(inner, ASIDE)
-        return found
+        return kept(inner, lambda: cls(inner, pin=pin))
 
     def __enter__(self) -> None:
         before = list({id(tensor): tensor for tensor in self._tensors()}.values())  # states may share a table
@@ -50,12 +51,14 @@ class LaidAside:
         self._back()
 
     def _tensors(self) -> Iterator[torch.Tensor]:
-        """Gradients and states, but for counters: a single number frees nothing."""
+        """Gradients and states, but for counters: a single number frees nothing. Of a distributed tensor this process's shard,
+        whose memory can be given away without anybody else noticing."""
         for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    yield parameter.grad
-                yield from (t for t in _within(self.optimizer.state.get(parameter, {})) if t.numel() > 1)
+            yield from (local(parameter.grad) for parameter in group["params"] if parameter.grad is not None)
+        for tensor in _within(dict(self.optimizer.state)):
+            if tensor.numel() > 1:
+                yield local(tensor)
+        yield from self.more()
 
     def _out(self, tensor: torch.Tensor) -> int:
         device, data = tensor.device, tensor.data
@@ -77,6 +80,19 @@ class LaidAside:
         self._host = {name: host for name, host in self._host.items() if name in kept}
         self._moved = []
         _settled(release=False)
+
+
+def kept(optimizer: Any, make: Callable[[], Any]) -> Any:
+    """What lays this optimizer's states aside: made once, and found on it afterwards."""
+    if not hasattr(optimizer, ASIDE):
+        setattr(optimizer, ASIDE, make())
+    return getattr(optimizer, ASIDE)
+
+
+@torch.no_grad()
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The very tensor that holds this process's shard; a plain tensor is its own. Without gradients, so no copy."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _within(state: Any) -> Iterator[torch.Tensor]:

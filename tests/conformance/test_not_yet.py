@@ -13,7 +13,6 @@ REFUSED = {
     "generation": ["generation.continuous_batching=true"],
     "grpo": ["trainer.name=grpo and grpo.head_fp32=true", "trainer.name=grpo and grpo.entropy_adaptive=true"],
     "moe": ["moe.aux=true"],
-    "offload": ["offload.phases=true and distributed.strategy in (fsdp2, zero2, zero3)"],
     "peft": ["peft.method=adalora"],
     "vision": ["vision.data=true"],
     "vllm": ["generation.backend=vllm and quantization.mode!=none"],

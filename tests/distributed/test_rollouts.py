@@ -22,16 +22,23 @@ SPREAD = {
     "zero2": ["distributed=zero2"],
     "gathered": ["distributed=zero3", "zero3.gather_for_generation=true"],
     "sharded": ["distributed=zero3", "zero3.gather_for_generation=false"],
+    **{f"{name} aside": [f"distributed={name}", "offload.phases=true"] for name in ("fsdp2", "zero2", "zero3")},
 }
 
 
-def test_the_same_completions_rewards_and_losses(tmp_path: Path, in_processes: Callable[..., Any]) -> None:
+def test_the_same_completions_rewards_and_losses(
+    tmp_path: Path, in_processes: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMCFG_OFFLOAD_REHEARSAL", "1")
     found = in_processes(tmp_path / "two", [{"name": n, "overrides": [*GRPO, *o]} for n, o in SPREAD.items()], 2)
     plain = found["ddp"]
-    for name in SPREAD:
+    for name in (name.replace(" ", "_") for name in SPREAD):
         assert found[name]["loss"] == pytest.approx(plain["loss"], abs=1e-6), name
         rewards = {k: v for k, v in found[name]["more"].items() if "rewards" in k or "length" in k}
         assert rewards
         assert rewards == pytest.approx({k: plain["more"][k] for k in rewards}, abs=1e-6), name
     for name, value in (("gathered", True), ("sharded", False)):
         assert found[name]["effective"]["zero3.gather_for_generation"]["effective"] is value
+    for name in SPREAD:
+        if name.endswith("aside"):
+            assert found[name.replace(" ", "_")]["effective"]["offload.phases"]["effective"] is True, name

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as distributed
 from memcfg_offload.hooks import memcfg_evidence, memcfg_sampling_context
-from memcfg_offload.phases import LaidAside
+from memcfg_offload.phases import LaidAside, local
 
 from memcfg import Decision, Plan
 
@@ -80,6 +82,40 @@ def test_what_states_share_is_moved_once_and_comes_back() -> None:
     assert (aside.bytes, aside.complete) == (16, True)
 
 
+@pytest.fixture
+def one_process() -> Iterator[None]:
+    """torch.distributed with this process alone in it."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_of_distributed_tensors_the_own_shard_is_moved() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor
+
+    model = torch.nn.Linear(6, 3)
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    for _ in range(2):
+        model(torch.ones(2, 6)).sum().backward()
+        optimizer.step()
+    average, gradient = optimizer.state[model.weight]["exp_avg"], model.weight.grad
+    assert isinstance(average, DTensor)
+    assert isinstance(gradient, DTensor)
+    shards = [local(t) for t in (average, gradient)]
+    before, values = [t.data_ptr() for t in shards], [t.clone() for t in shards]
+    aside = LaidAside.of(optimizer, pin=False)
+    with aside:
+        assert all(t.data_ptr() != address for t, address in zip(shards, before, strict=True)), "it lies elsewhere"
+        assert local(average).data_ptr() == shards[0].data_ptr(), "and the optimizer's tensor is the moved one"
+    assert all(torch.equal(t, value) for t, value in zip(shards, values, strict=True))
+    assert (aside.complete, aside.bytes) == (True, 4 * 3 * (6 * 3 + 3))
+    optimizer.step()  # as if nothing had been
+
+
 def test_an_error_while_sampling_puts_everything_back() -> None:
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -103,7 +139,7 @@ def test_evidence_is_of_rounds_that_happened() -> None:
     run = SimpleNamespace(optimizer=optimizer, contexts=[])
     (found,) = memcfg_evidence(plan(), run, [])
     assert (found.key, found.effective) == ("offload.phases", False)
-    (context,) = memcfg_sampling_context(plan(), optimizer, [])
+    (context,) = memcfg_sampling_context(plan(), torch.nn.Linear(1, 1), optimizer, [])
     with context:
         pass
     (found,) = memcfg_evidence(plan(), run, [])
@@ -111,7 +147,7 @@ def test_evidence_is_of_rounds_that_happened() -> None:
         True, "nothing yet, as there are no states before the first update, on the host during 1 round(s) of sampling",
     )  # fmt: skip
     off = plan(**{"offload.phases": False})
-    assert memcfg_sampling_context(off, torch.optim.SGD([torch.ones(1)], lr=0.1), []) == []
+    assert memcfg_sampling_context(off, torch.nn.Linear(1, 1), torch.optim.SGD([torch.ones(1)], lr=0.1), []) == []
     (found,) = memcfg_evidence(
         off, SimpleNamespace(optimizer=torch.optim.SGD([torch.ones(1)], lr=0.1), contexts=[]), []
     )
