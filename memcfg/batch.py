@@ -161,6 +161,19 @@ class Head(Protocol):
 
 
 @runtime_checkable
+class Informed(Protocol):
+    """A head that also gives the entropy of the distribution that each target was drawn from."""
+
+    def distributions(
+        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0, *,
+        shifted: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """What `logprobs` gives, and entropies in nats at the same temperature: float32 [B, L] both, zero where there is no
+        target, both with gradient."""
+        ...
+
+
+@runtime_checkable
 class Distilling(Protocol):
     """A head that can also compare the model with a teacher of the same vocabulary."""
 
@@ -228,6 +241,15 @@ class Taught(Protocol):
 
 Load = Callable[[str, str], tuple["torch.nn.Module", Any]]
 """Loads a frozen model and its tokenizer from a path; the second argument is the option that an error should name."""
+
+
+@runtime_checkable
+class Steered(Protocol):
+    """An objective that changes from step to step."""
+
+    def stepped(self) -> None:
+        """Called by all processes once the gradients of a training step are there."""
+        ...
 
 
 @runtime_checkable

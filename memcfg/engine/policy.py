@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memcfg.batch import Attention, Batch, Reference, TokenLoss
+from memcfg.batch import Attention, Batch, Informed, Reference, TokenLoss
 from memcfg.engine import documents
 from memcfg.engine.dropout import rates
 from memcfg.engine.evidence import Effective
 from memcfg.engine.means import Means
+from memcfg.errors import Problem, RunError
 from memcfg.judging import Rewards, chosen
 from memcfg.prompts import LOGPROBS
 from memcfg.rollouts import Learned, Round, Sample
@@ -149,6 +150,22 @@ class SampledPolicy(ABC):
             **batch.inputs, **self._attention.inputs(batch),
             head_call=lambda head, inner, hidden: head.logprobs(inner, hidden, labels, temperature),
         )  # fmt: skip
+        return found
+
+    def score_with_entropy(self, model: torch.nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What `score` gives, and the entropy (nats) of the distribution that each token was drawn from, likewise. Raises
+        `RunError` where the head does not compute it."""
+        if self._attention is None:
+            raise RuntimeError("the objective must be bound before it is used")
+        labels, temperature = batch.labels, self.sampled.temperature
+
+        def asked(head: Any, inner: torch.nn.Module, hidden: Tensor) -> tuple[Tensor, Tensor]:
+            if isinstance(head, Informed):
+                return head.distributions(inner, hidden, labels, temperature)
+            text = f"`{type(head).__name__}` computes no entropy"
+            raise RunError(Problem(text, key="loss.kernel", fix="loss.kernel=torch"))
+
+        found: tuple[Tensor, Tensor] = model(**batch.inputs, **self._attention.inputs(batch), head_call=asked)
         return found
 
     def metrics(self) -> Mapping[str, float]:

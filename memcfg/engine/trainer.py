@@ -16,7 +16,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from memcfg.batch import Evaluated
+from memcfg.batch import Evaluated, Steered
 from memcfg.engine import canaries, checkpoint, fingerprint, kept, means, notfinite, resuming, tracking
 from memcfg.engine.build import Run
 from memcfg.engine.checkpoint import Checkpoint
@@ -206,6 +206,8 @@ class EngineTrainer(Trainer):
         else:
             result = self.shrinking.gradients(model, inputs, objective, step=self.state.global_step + 1, **about)
         self._account(inputs, count)
+        if isinstance(objective, Steered):
+            objective.stepped()
         self.step_loss = result.loss
         self._watch(result, inputs)
         return result.loss

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from memcfg import Fact, Forbid, Ignored, Plugin, Require, key
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import Check, Fact, Forbid, Ignored, Plugin, Require, key
 from memcfg.heads import UNKNOWN
 
 cut = Fact("cce.installed", probe="memcfg_cce.facts:cut", doc="whether cut-cross-entropy is installed")
@@ -12,6 +15,16 @@ kernel = key("loss.kernel")
 cce, torch_linear = kernel == "cce", kernel == "torch_linear"
 PAPER = "https://arxiv.org/abs/2411.09009"
 OTHER = ["loss.kernel=triton", "loss.kernel=torch"]
+
+NO_ENTROPY = "the packages give log-probabilities and no entropy"
+
+
+def _without_entropy(values: Mapping[str, Any]) -> str | None:
+    for name, usual in (("grpo.entropy_coef", 0.0), ("grpo.top_entropy_quantile", 1.0)):
+        if values[name] != usual:
+            return f"`{name}={values[name]}` needs entropies: add `loss.kernel=torch`"
+    return None
+
 
 plugin = Plugin(
     name="cce",
@@ -41,6 +54,18 @@ plugin = Plugin(
         Forbid(
             (cce | torch_linear) & key("peft.head").on, id="cce.head", suggest=OTHER,
             because="the packages read the head's own weight, without the adapter",
+        ),
+        Forbid(
+            (cce | torch_linear) & key("grpo.entropy_adaptive").on, id="cce.entropy.adaptive", suggest=OTHER,
+            because=NO_ENTROPY,
+        ),
+        Check(
+            ["grpo.entropy_coef", "grpo.top_entropy_quantile"], _without_entropy,
+            when=(cce | torch_linear) & (key("trainer.name") == "grpo"), id="cce.entropy.grpo", because=NO_ENTROPY,
+        ),
+        Forbid(
+            (cce | torch_linear) & key("grpo.head_fp32").on, id="cce.head_fp32", suggest=OTHER,
+            because="the packages compute the head in the model's dtype",
         ),
         Ignored(
             key("loss.chunk_mib"), when=cce | torch_linear, id="cce.chunk",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Advise, Check, Default, Forbid, Ignored, NotYet, Plugin, RemovedKey, RenameKey, key, only_when
+from memcfg import Advise, Check, Default, Forbid, Ignored, Plugin, RemovedKey, RenameKey, key, only_when
 from memcfg_grpo.options import (
     ADAPTIVE,
     CORRECTION,
@@ -42,6 +42,13 @@ def _largest(values: Mapping[str, Any]) -> str | None:
     return (
         f"`grpo.loss=cispo` takes `grpo.epsilon_high` for the largest ratio, and {high} is below 1: set it to 5.0 say"
     )
+
+
+def _within(values: Mapping[str, Any]) -> str | None:
+    low, first, high = (values[f"grpo.entropy_coef{name}"] for name in ("_min", "", "_max"))
+    if low <= first <= high:
+        return None
+    return f"`grpo.entropy_coef={first}` does not lie between `grpo.entropy_coef_min={low}` and `grpo.entropy_coef_max={high}`"
 
 
 def _bounded(values: Mapping[str, Any]) -> str | None:
@@ -121,6 +128,15 @@ plugin = Plugin(
             because="the head's float32 copy would not hold the adapter",
             suggest=["grpo.head_fp32=false", "peft.head=false"],
         ),
+        Forbid(
+            here & head_fp32.on & (key("loss.kernel") == "full"), id="grpo.head_fp32.full",
+            because="the kernel `full` takes the logits as the model itself makes them",
+            suggest=["loss.kernel=torch", "grpo.head_fp32=false"],
+        ),
+        Check(
+            ["grpo.entropy_coef", "grpo.entropy_coef_min", "grpo.entropy_coef_max"], _within, when=here & adaptive.on,
+            id="grpo.entropy_coef.within", because="an adaptive bonus begins and stays between its bounds",
+        ),
         Check(
             ["grpo.epsilon", "grpo.epsilon_high"], _largest, when=here & (loss == "cispo"), id="grpo.epsilon_high.cispo",
             because="this loss clips the ratio itself, not its distance from one", ref="https://arxiv.org/abs/2506.13585",
@@ -166,9 +182,5 @@ plugin = Plugin(
     provides={"trainer.name": ("grpo",)},
     active=here,
     hooks="memcfg_grpo.hooks",
-    not_yet=[
-        NotYet(here & head_fp32.on, "heads compute in the model's dtype so far"),
-        NotYet(here & adaptive.on, "no head gives an entropy that can be learned from"),
-    ],
     allowed={"dead-value grpo.num_generations=1": "a rule says why, which the least of a range cannot"},
 )  # fmt: skip

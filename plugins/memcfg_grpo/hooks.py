@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import torch
 
-from memcfg import Plan, Problem, RequestError, hookimpl, prompts
+from memcfg import Plan, hookimpl, prompts
 from memcfg.batch import Documents
 from memcfg.engine import policy
 from memcfg.engine.dropout import without_dropout
 from memcfg.engine.evidence import Effective
 from memcfg_grpo.correction import Correction
+from memcfg_grpo.entropy import Bonus, Steering
 from memcfg_grpo.losses import Settings
-from memcfg_grpo.objective import GroupRelative
+from memcfg_grpo.objective import GroupRelative, SteeredGroupRelative
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,7 +29,6 @@ def memcfg_prepare_dataset(
     plan: Plan, dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger, split: str
 ) -> datasets.Dataset:
     """Prompts alone."""
-    refuse(plan)
     return prompts.prepared(plan, dataset, tokenizer, ledger, split, trainer="grpo")
 
 
@@ -45,12 +45,15 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 
 @hookimpl
 def memcfg_objective(plan: Plan) -> GroupRelative:
-    refuse(plan)
     sampled = policy.sampled_of(
         plan, plan["grpo.num_generations"], held_out=plan["grpo.num_generations_eval"], updates=plan["grpo.num_iterations"],
         shuffle=plan["grpo.shuffle"], mask_truncated=plan["grpo.mask_truncated"],
     )  # fmt: skip
-    return GroupRelative(sampled, settings(plan), correction(plan))
+    made, share = (sampled, settings(plan), correction(plan)), plan["grpo.top_entropy_quantile"]
+    found = bonus(plan)
+    if isinstance(found, Steering):
+        return SteeredGroupRelative(*made, bonus=found, share=share)
+    return GroupRelative(*made, bonus=found, share=share)
 
 
 @hookimpl
@@ -68,17 +71,36 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
         if plan.get("grpo.correction") is not None:
             corrected = run.objective.correction is not None
             found.append(Effective("grpo.correction", corrected, "the objective's"))
+        precise = getattr(run.head, "float32", False)
+        found.append(
+            Effective("grpo.head_fp32", precise, f"the head is `{type(run.head).__name__}`, {run.head.describe()}")
+        )
+        found += _entropy(run)
     return found
 
 
-def refuse(plan: Plan) -> None:
-    """What cannot be run yet: whatever needs the entropy of each token's whole distribution."""
-    if plan["grpo.entropy_coef"] != 0:
-        text = "no head gives an entropy that can be learned from"
-        raise RequestError(Problem(text, key="grpo.entropy_coef", fix="grpo.entropy_coef=0.0"))
-    if plan["grpo.top_entropy_quantile"] < 1:
-        text = "choosing tokens by their entropy is not written yet"
-        raise RequestError(Problem(text, key="grpo.top_entropy_quantile", fix="grpo.top_entropy_quantile=1.0"))
+def _entropy(run: Any) -> list[Effective]:
+    """What is done with entropies, from the objective."""
+    objective = run.objective
+    steered = isinstance(objective.bonus, Steering)
+    found = [
+        Effective("grpo.entropy_adaptive", steered, f"the bonus is {objective.bonus}"),
+        Effective("grpo.top_entropy_quantile", objective.share, "the objective's"),
+    ]
+    if not steered:
+        coefficient = 0.0 if objective.bonus is None else objective.bonus.coefficient
+        found.append(Effective("grpo.entropy_coef", coefficient, "the objective's bonus"))
+    return found
+
+
+def bonus(plan: Plan) -> Bonus | None:
+    """What rewards entropy."""
+    if plan["grpo.entropy_adaptive"]:
+        return Steering(
+            plan["grpo.entropy_coef"], target=plan["grpo.entropy_target"], least=plan["grpo.entropy_coef_min"],
+            most=plan["grpo.entropy_coef_max"], delta=plan["grpo.entropy_coef_delta"],
+        )  # fmt: skip
+    return Bonus(plan["grpo.entropy_coef"]) if plan["grpo.entropy_coef"] else None
 
 
 def correction(plan: Plan) -> Correction | None:

@@ -39,9 +39,11 @@ truncated = Setting(
 )
 quantile = Setting(
     "grpo.top_entropy_quantile", float, default=1.0, minimum=0.0, maximum=1.0,
-    doc="share of tokens, of highest entropy, that the loss keeps",
+    doc="share of a micro-batch's tokens, those of highest entropy, that are learned from",
 )  # fmt: skip
-entropy = Setting("grpo.entropy_coef", float, default=0.0, doc="weight of the entropy bonus")
+entropy = Setting(
+    "grpo.entropy_coef", float, default=0.0, doc="weight of the entropy bonus; an adaptive one begins with it"
+)
 adaptive = Bool("grpo.entropy_adaptive", doc="steer the entropy bonus towards a target")
 entropy_target = Setting(
     "grpo.entropy_target", float, default=0.2, minimum=0.0, unit="nats", doc="the entropy aimed at"

@@ -45,6 +45,16 @@ class FullHead:
         scored = log_softmax(logits / temperature, dim=-1)
         return targets.place(scored.gather(1, targets.ids[:, None]).squeeze(1), labels)
 
+    def distributions(
+        self, model: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor, temperature: float = 1.0, *,
+        shifted: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """See `memcfg.batch.Informed`."""
+        logits, targets = self._logits(model, hidden, labels, shifted)
+        scored = log_softmax(logits / temperature, dim=-1)
+        logp, entropy = scored.gather(1, targets.ids[:, None]).squeeze(1), -(scored.exp() * scored).sum(1)
+        return targets.place(logp, labels), targets.place(entropy, labels)
+
     def describe(self) -> str:
         return "whole logits"
 

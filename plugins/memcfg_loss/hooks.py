@@ -35,8 +35,9 @@ def memcfg_head(plan: Plan, model: torch.nn.Module) -> Head:
     transform, layer = transform_of(model), output_layer(model)
     prove(model, transform)
     mib = plan.get("loss.chunk_mib")
-    head = ChunkedHead(transform, None if mib is None else mib << 20, plan.device, plan["loss.kernel"])
-    head.rows(layer.vocabulary, layer.weight.element_size())
+    budget, precise = None if mib is None else mib << 20, plan.get("grpo.head_fp32") is True
+    head = ChunkedHead(transform, budget, plan.device, plan["loss.kernel"], precise)
+    head.rows(layer.vocabulary, head.dtype(layer.weight, layer.weight).itemsize)
     return head
 
 

@@ -11,7 +11,6 @@ from memcfg.registry import load
 REFUSED = {
     "distributed": ["distributed.strategy=fsdp2 and quantization.mode in (nf4, fp4)"],
     "generation": ["generation.continuous_batching=true"],
-    "grpo": ["trainer.name=grpo and grpo.head_fp32=true", "trainer.name=grpo and grpo.entropy_adaptive=true"],
     "moe": ["moe.aux=true"],
     "peft": ["peft.method=adalora"],
     "vision": ["vision.data=true"],

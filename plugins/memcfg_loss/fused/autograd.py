@@ -1,9 +1,10 @@
-"""Two differentiable functions of hidden states and a linear layer's parameters.
+"""Three differentiable functions of hidden states and a linear layer's parameters.
 
     loss_sum, trained head    logits, d hidden, d weight: three products, all in the forward
     loss_sum, frozen head     logits, d hidden: two
     logprobs, trained head    logits; again in the backward, then d hidden and d weight: four
     logprobs, frozen head     logits, d hidden of each log-probability: two; the backward scales row by row
+    distributions             logits; again in the backward, then what needs a gradient: four, or three where it is frozen
 
 Gradients are kept in float32 and rounded once, after the incoming gradient is multiplied in."""
 
@@ -27,7 +28,7 @@ def loss_sum(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, scor
     if torch.is_grad_enabled():
         return _Loss.apply(hidden, weight, bias, low, up, ids, at, score)
     assert score.loss is not None
-    rows, layer = Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up)
+    rows, layer = Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up, score)
     if isinstance(score.loss, NLL) and score.loss.shaped:
         with _no_autocast(hidden):
             return descend(rows, layer, score, Needs(False, False))[0].sum()
@@ -39,13 +40,25 @@ def logprobs(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, scor
     """Log-probabilities of N > 0 targets `ids`, float32 [N]. The other arguments are those of `Layer` and `Rows`."""
     if torch.is_grad_enabled():
         return _LogProbs.apply(hidden, weight, bias, low, up, ids, at, score)
-    return _scored(Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up), score)
+    return _scored(Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up, score), score)
+
+
+def distributions(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, score: Score, *, bias: Maybe = None,
+                  low: Maybe = None, up: Maybe = None, at: Maybe = None) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Log-probability of N > 0 targets `ids`, and entropy (nats) of the distribution that each was drawn from: float32 [N]
+    both, both with gradient. The other arguments are those of `Layer` and `Rows`."""
+    if torch.is_grad_enabled():
+        return _Distributions.apply(hidden, weight, bias, low, up, ids, at, score)
+    rows, layer = Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up, score)
+    entropy = rows.values(layer)
+    with _no_autocast(hidden):
+        return statistics(rows, layer, score, entropy)[0], entropy
 
 
 def statistics_of(hidden: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor, score: Score, *, bias: Maybe = None,
                   low: Maybe = None, up: Maybe = None, at: Maybe = None) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """Log-probability, entropy in nats, and 1.0 where the target is the likeliest token, of N > 0 targets: [N] each."""
-    rows, layer = Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up)
+    rows, layer = Rows(hidden, low, at, ids), _layer(hidden, weight, bias, up, score)
     entropy, hit = rows.values(layer), rows.values(layer)
     with _no_autocast(hidden):
         return statistics(rows, layer, score, entropy, hit)[0], entropy, hit
@@ -56,14 +69,17 @@ def _scored(rows: Rows, layer: Layer, score: Score) -> torch.Tensor:
         return statistics(rows, layer, score)[0]
 
 
-def compute_dtype(hidden: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
-    """The type in which the model itself would multiply: autocast's where it is on, the weight's otherwise."""
+def compute_dtype(hidden: torch.Tensor, weight: torch.Tensor, score: Score) -> torch.dtype:
+    """The type in which the model itself would multiply: autocast's where it is on, the weight's otherwise. At least float32
+    where the score asks for it: the product of two bfloat16 numbers is exact in it."""
+    if score.float32:
+        return torch.promote_types(weight.dtype, torch.float32)
     kind = _kind(hidden)
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
-def _layer(hidden: torch.Tensor, weight: torch.Tensor, bias: Maybe, up: Maybe) -> Layer:
-    dtype = compute_dtype(hidden, weight)
+def _layer(hidden: torch.Tensor, weight: torch.Tensor, bias: Maybe, up: Maybe, score: Score) -> Layer:
+    dtype = compute_dtype(hidden, weight, score)
     return Layer(weight.to(dtype), None if bias is None else bias.to(dtype), None if up is None else up.to(dtype))
 
 
@@ -103,7 +119,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: Maybe, low: Maybe, up: Maybe,
                 ids: torch.Tensor, at: Maybe, score: Score) -> torch.Tensor:  # fmt: skip
-        layer, needs = _layer(hidden, weight, bias, up), Needs(*ctx.needs_input_grad[:5])
+        layer, needs = _layer(hidden, weight, bias, up, score), Needs(*ctx.needs_input_grad[:5])
         with _no_autocast(hidden):
             value, found = descend(Rows(hidden, low, at, ids), layer, score, needs)
         # An attribute, not `save_for_backward`: these are no activations, and hooks that move saved tensors to the host
@@ -124,7 +140,7 @@ class _LogProbs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: Maybe, low: Maybe, up: Maybe,
                 ids: torch.Tensor, at: Maybe, score: Score) -> torch.Tensor:  # fmt: skip
-        layer, ctx.needs, ctx.score = _layer(hidden, weight, bias, up), Needs(*ctx.needs_input_grad[:5]), score
+        layer, ctx.needs, ctx.score = _layer(hidden, weight, bias, up, score), Needs(*ctx.needs_input_grad[:5]), score
         rows = Rows(hidden, low, at, ids)
         ctx.frozen = not (ctx.needs.weight or ctx.needs.bias or ctx.needs.up)
         ctx.like = _shapes(hidden, weight, bias, low, up)
@@ -144,6 +160,28 @@ class _LogProbs(torch.autograd.Function):
         return _rowwise(ctx, gradient) if ctx.frozen else _again(ctx, gradient)
 
 
+class _Distributions(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: Maybe, low: Maybe, up: Maybe,
+                ids: torch.Tensor, at: Maybe, score: Score) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        layer, ctx.needs, ctx.score = _layer(hidden, weight, bias, up, score), Needs(*ctx.needs_input_grad[:5]), score
+        rows = Rows(hidden, low, at, ids)
+        ctx.like, ctx.dtype = _shapes(hidden, weight, bias, low, up), layer.weight.dtype
+        ctx.set_materialize_grads(False)  # an entropy that nothing learns from costs no work on the logits
+        entropy = rows.values(layer)
+        with _no_autocast(hidden):
+            logp, logsum = statistics(rows, layer, score, entropy)
+        ctx.save_for_backward(hidden, weight, bias, low, up, ids, at, logsum, entropy)
+        return logp, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Maybe, pull: Maybe) -> tuple[Any, ...]:
+        if gradient is None and pull is None:
+            return (None,) * 8
+        return _again(ctx, torch.zeros_like(pull) if gradient is None else gradient, pull)  # type: ignore[arg-type]
+
+
 def _taken(ctx: Any) -> list[Maybe]:
     """The gradients that the forward left. They are scaled in place, so there is one backward."""
     found, ctx.found = ctx.found, None
@@ -160,13 +198,15 @@ def _rowwise(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     return _inputs(scaled, ctx.at, ctx.like)
 
 
-def _again(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-    """The backward of log-probabilities under a trained head: logits once more, with each row's factor known."""
-    hidden, weight, bias, low, up, ids, at, logsum = ctx.saved_tensors
+def _again(ctx: Any, gradient: torch.Tensor, pull: Maybe = None) -> tuple[Any, ...]:
+    """The backward with logits made once more, now that each row's factors are known: `gradient` that of its log-probability,
+    `pull` that of its entropy."""
+    hidden, weight, bias, low, up, ids, at, logsum, *entropy = ctx.saved_tensors
     cast = [None if x is None else x.to(ctx.dtype) for x in (weight, bias, up)]
     layer = Layer(cast[0], cast[1], cast[2])  # type: ignore[arg-type]
+    more = () if pull is None else (*entropy, pull.contiguous())
     with _no_autocast(hidden):
-        found = ascend(Rows(hidden, low, at, ids), layer, ctx.score, ctx.needs, logsum, gradient.contiguous())
+        found = ascend(Rows(hidden, low, at, ids), layer, ctx.score, ctx.needs, logsum, gradient.contiguous(), *more)
     rounded = [None if g is None else g.to(like.dtype) for g, like in zip(found, ctx.like, strict=True)]
     return _inputs(rounded, at, ctx.like)
 

@@ -131,24 +131,27 @@ def statistics_kernel(raw, stride, targets, logp, logsum, entropy, hit, columns,
 
 
 @triton.jit
-def gradient_kernel(raw, stride, targets, logsum, coefficient, padded, factor, pre, post,
-                    CAP: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """Turn rows of raw logits into `coefficient * d logp(target) / d raw`."""
+def gradient_kernel(raw, stride, targets, logsum, coefficient, entropy, pull, padded, factor, pre, post,
+                    CAP: tl.constexpr, ENTROPY: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """Turn rows of raw logits into `d (coefficient * logp(target) + pull * entropy) / d raw`."""
     index = tl.program_id(0).to(tl.int64)
     row = raw + index * stride
     target = tl.load(targets + index).to(tl.int32)
     total = tl.load(logsum + index) * LOG2E
-    weight = tl.load(coefficient + index) * factor
+    weight = tl.load(coefficient + index)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     z = tl.load(row + at, mask=at < padded, other=0.0).to(tl.float32)
-    slope = weight
+    slope = factor
     if CAP:
         bend = _tanh(z, pre)
-        slope = weight * (1.0 - bend * bend)
+        slope = factor * (1.0 - bend * bend)
         z = bend * post
     else:
         z *= pre
-    gradient = (tl.where(at == target, 1.0, 0.0) - tl.exp2(z - total)) * slope
+    push = weight
+    if ENTROPY:
+        push += tl.load(pull + index) * ((z - total) * LN2 + tl.load(entropy + index))
+    gradient = (tl.where(at == target, weight, 0.0) - tl.exp2(z - total) * push) * slope
     tl.store(row + at, gradient.to(raw.dtype.element_ty), mask=at < padded)
 
 

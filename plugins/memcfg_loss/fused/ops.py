@@ -56,14 +56,16 @@ def loss_to_gradient_(
 
 @torch.library.custom_op("memcfg::logp_to_gradient_", mutates_args=("raw",))
 def logp_to_gradient_(
-    raw: torch.Tensor, targets: torch.Tensor, logsum: torch.Tensor, coefficient: torch.Tensor, scale: float,
-    softcap: float, temperature: float,
+    raw: torch.Tensor, targets: torch.Tensor, logsum: torch.Tensor, coefficient: torch.Tensor,
+    entropy: torch.Tensor | None, pull: torch.Tensor | None, scale: float, softcap: float, temperature: float,
 ) -> None:  # fmt: skip
-    """Turn `raw` into the gradient of `sum(coefficient * logp)` over raw logits; `logsum` as `statistics_` gave it."""
+    """Turn `raw` into the gradient of `sum(coefficient * logp + pull * entropy)` over raw logits; `logsum` and `entropy` as
+    `row_statistics_` gave them, the latter and `pull` None where only log-probabilities are asked for."""
     room = _room(raw)
     kernels.gradient_kernel[(raw.shape[0], triton.cdiv(room, BLOCK))](
-        raw, raw.stride(0), targets, logsum, coefficient, room, scale / temperature,
-        BLOCK=BLOCK, num_warps=8,
+        raw, raw.stride(0), targets, logsum, coefficient, logsum if entropy is None else entropy,
+        coefficient if pull is None else pull, room, scale / temperature,
+        ENTROPY=entropy is not None, BLOCK=BLOCK, num_warps=8,
         **_factors(scale, softcap, temperature),
     )  # fmt: skip
 

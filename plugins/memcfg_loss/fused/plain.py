@@ -41,13 +41,19 @@ def loss_to_gradient_(
 
 
 def logp_to_gradient_(
-    raw: Tensor, targets: Tensor, logsum: Tensor, coefficient: Tensor, scale: float, softcap: float, temperature: float
-) -> None:
-    """Turn `raw` into the gradient of `sum(coefficient * logp)` over raw logits; `logsum` as `row_statistics_` gave it."""
+    raw: Tensor, targets: Tensor, logsum: Tensor, coefficient: Tensor, entropy: Tensor | None, pull: Tensor | None,
+    scale: float, softcap: float, temperature: float,
+) -> None:  # fmt: skip
+    """Turn `raw` into the gradient of `sum(coefficient * logp + pull * entropy)` over raw logits; `logsum` and `entropy` as
+    `row_statistics_` gave them, the latter and `pull` None where only log-probabilities are asked for."""
     transform = HeadTransform(scale, softcap or None, temperature)
     logits = transform.apply_(_wide(raw))
     slope = transform.slope(logits)
-    logits.sub_(logsum[:, None]).exp_().mul_(-coefficient[:, None])
+    weight = coefficient[:, None]
+    logits.sub_(logsum[:, None])
+    if entropy is not None and pull is not None:
+        weight = (logits + entropy[:, None]).mul_(pull[:, None]).add_(weight)
+    logits.exp_().mul_(weight).neg_()
     logits.scatter_add_(1, targets[:, None], coefficient[:, None].to(logits.dtype))
     _narrow_(raw, transform.chain_(logits, slope))
 

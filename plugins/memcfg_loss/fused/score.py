@@ -23,13 +23,14 @@ FUSED = (NLL, DFT)
 @dataclass(frozen=True)
 class Score:
     """What is done to the rows: by which kernel, on which device type, for which loss (None: log-probabilities), with how
-    many bytes of logits at once (None: what suits the layer)."""
+    many bytes of logits at once (None: what suits the layer), and whether in float32 whatever the layer's type."""
 
     transform: HeadTransform
     kernel: str = "torch"
     device: str = "cpu"
     loss: TokenLoss | None = None
     budget: int | None = None
+    float32: bool = False
 
     @property
     def rows(self) -> Any:
@@ -79,18 +80,18 @@ class Rows:
         return source[part] if self.at is None else source.index_select(0, self.at[part])
 
 
-def statistics(rows: Rows, layer: Layer, score: Score, *extra: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability and log-sum of each row, [N] both: one product, no gradient. `extra`, if given, are two tensors [N]
-    to which each row's entropy (nats) and whether its target is the likeliest token (1.0 or 0.0) are written."""
+def statistics(
+    rows: Rows, layer: Layer, score: Score, entropy: torch.Tensor | None = None, hit: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probability and log-sum of each row, [N] both: one product, no gradient. To `entropy` and `hit` [N], where given,
+    each row's entropy (nats) and whether its target is the likeliest token (1.0 or 0.0) are written."""
     logp, logsum = rows.values(layer), rows.values(layer)
     chunks = score.chunks(layer, len(rows), trained=False)
     buffer = chunks.buffer(layer.weight)
     for part in chunks.parts(len(rows)):
         raw = layer.raw_(buffer[: part.stop - part.start], *rows.of(part, layer.weight.dtype))
-        more: list[torch.Tensor | None] = [wanted[part] for wanted in extra]
-        score.rows.row_statistics_(
-            raw, rows.ids[part], logp[part], logsum[part], *(more or [None, None]), *score.factors
-        )
+        more = [None if wanted is None else wanted[part] for wanted in (entropy, hit)]
+        score.rows.row_statistics_(raw, rows.ids[part], logp[part], logsum[part], *more, *score.factors)
     return logp, logsum
 
 
@@ -109,16 +110,19 @@ def descend(rows: Rows, layer: Layer, score: Score, needs: Needs) -> tuple[torch
 
 
 def ascend(
-    rows: Rows, layer: Layer, score: Score, needs: Needs, logsum: torch.Tensor, coefficient: torch.Tensor
-) -> Gradients:
-    """The gradients of `sum(coefficient * logp)`; logits are made once more. `logsum` as `statistics` gave it."""
+    rows: Rows, layer: Layer, score: Score, needs: Needs, logsum: torch.Tensor, coefficient: torch.Tensor,
+    entropy: torch.Tensor | None = None, pull: torch.Tensor | None = None,
+) -> Gradients:  # fmt: skip
+    """The gradients of `sum(coefficient * logp + pull * entropy)`; logits are made once more. `logsum` and `entropy` as
+    `statistics` gave them."""
     chunks = score.chunks(layer, len(rows), trained=needs.weight)
     buffer = chunks.buffer(layer.weight)
     gradients = Gradients(needs, layer, len(rows), score.device)
     for part in chunks.parts(len(rows)):
         hidden, low = rows.of(part, layer.weight.dtype)
         raw = layer.raw_(buffer[: part.stop - part.start], hidden, low)
-        score.rows.logp_to_gradient_(raw, rows.ids[part], logsum[part], coefficient[part], *score.factors)
+        more = [None if given is None else given[part] for given in (entropy, pull)]
+        score.rows.logp_to_gradient_(raw, rows.ids[part], logsum[part], coefficient[part], *more, *score.factors)
         gradients.add(part, raw, hidden, low)
     return gradients
 
@@ -132,5 +136,5 @@ def _turn(raw: torch.Tensor, ids: torch.Tensor, value: torch.Tensor, score: Scor
         return
     logsum, copy = torch.empty_like(value), raw if score.kernel == "triton" else raw.clone()
     score.rows.row_statistics_(copy, ids, value, logsum, None, None, *score.factors)
-    score.rows.logp_to_gradient_(raw, ids, logsum, loss.derivative(value), *score.factors)
+    score.rows.logp_to_gradient_(raw, ids, logsum, loss.derivative(value), None, None, *score.factors)
     value.copy_(loss.value(value))

@@ -10,6 +10,7 @@ import torch
 
 pytest.importorskip("trl")
 
+from memcfg_grpo.entropy import Bonus
 from memcfg_grpo.losses import Settings
 from memcfg_grpo.objective import GroupRelative
 from trl import GRPOTrainer
@@ -29,13 +30,16 @@ BEFORE = 3
 class Theirs:
     """What TRL's `_compute_loss` reads of its trainer, and nothing else."""
 
-    def __init__(self, settings: Settings, logps: torch.Tensor) -> None:
+    def __init__(
+        self, settings: Settings, logps: torch.Tensor, entropies: torch.Tensor, share: float, coefficient: float
+    ) -> None:
         self.loss_type, self.beta = settings.loss, settings.beta
         self.epsilon_low, self.epsilon_high = settings.low, settings.high
         self.importance_sampling_level = "sequence" if settings.by_completion else "token"
         self.off_policy_mask_threshold = settings.off_policy
-        self.top_entropy_quantile, self.use_vllm, self.aux_loss_enabled = 1.0, False, False
-        self._entropy_bonus_enabled = False
+        self.top_entropy_quantile, self.use_vllm, self.aux_loss_enabled = share, False, False
+        self.entropy_coef, self.use_adaptive_entropy = coefficient, False
+        self._entropy_bonus_enabled = coefficient != 0.0
         self.max_completion_length = LIMIT
         self.current_gradient_accumulation_steps = 1
         self.model = SimpleNamespace(training=True)
@@ -45,13 +49,16 @@ class Theirs:
             vespo_lambda_neg=2.0,
         )  # fmt: skip
         same = lambda values, *_, **__: values  # noqa: E731
-        self.accelerator = SimpleNamespace(num_processes=1, gather=same, reduce=same, pad_across_processes=same)
+        self.accelerator = SimpleNamespace(
+            num_processes=1, gather=same, reduce=same, pad_across_processes=same, sync_gradients=True
+        )
         self._metrics = {"train": _Lists(), "eval": _Lists()}
-        self._logps = logps
+        self._logps, self._entropies = logps, entropies
 
     def _get_per_token_logps_and_entropies(self, *_: Any, **__: Any) -> Any:
-        return self._logps, torch.zeros_like(self._logps), None
+        return self._logps, self._entropies, None
 
+    get_high_entropy_mask = GRPOTrainer.get_high_entropy_mask
     get_off_policy_mask = staticmethod(GRPOTrainer.get_off_policy_mask)
     get_gamma_weights = staticmethod(GRPOTrainer.get_gamma_weights)
 
@@ -73,12 +80,18 @@ CASES = [
     {"loss": "dapo", "beta": 0.1, "kl_correction": True},
     {"loss": "grpo", "delta": 1.05, "low": 0.5, "high": 0.5},
     {"loss": "dapo", "off_policy": 0.02},
+    *({"loss": loss, "share": 0.4} for loss in ("dapo", "grpo", "luspo")),
+    *({"loss": loss, "coefficient": 0.3} for loss in ("dapo", "grpo", "dr_grpo", "bnpo", "luspo", "sapo")),
+    {"loss": "dapo", "beta": 0.1, "share": 0.25, "coefficient": 0.1},
+    {"loss": "grpo", "off_policy": 0.02, "share": 0.5, "coefficient": -0.1},
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_losses_and_gradients_equal_trl(bench: Any, case: dict[str, Any]) -> None:
-    settings = Settings(**{"low": 0.1, "high": 0.15, **case})
+    share, coefficient = case.get("share", 1.0), case.get("coefficient", 0.0)
+    of_the_loss = {name: value for name, value in case.items() if name not in ("share", "coefficient")}
+    settings = Settings(**{"low": 0.1, "high": 0.15, **of_the_loss})
     generator = torch.Generator().manual_seed(3)
     draw = lambda n: torch.randint(3, 40, (n,), generator=generator).tolist()  # noqa: E731
     rows = [
@@ -89,7 +102,8 @@ def test_losses_and_gradients_equal_trl(bench: Any, case: dict[str, Any]) -> Non
     with torch.no_grad():
         for p in old.parameters():
             p.add_(0.02 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel()), dtype=p.dtype))
-    made = GroupRelative(Sampled(2, LIMIT, 0.7, ["any"]), settings)
+    bonus = Bonus(coefficient) if coefficient else None
+    made = GroupRelative(Sampled(2, LIMIT, 0.7, ["any"]), settings, bonus=bonus, share=share)
     made.bind(None, bench.attention(policy))
     batch = bench.batch(prompts.collate(rows))
     with torch.no_grad():
@@ -107,7 +121,8 @@ def test_losses_and_gradients_equal_trl(bench: Any, case: dict[str, Any]) -> Non
         "old_per_token_logps": batch.fields[OLD][:, completions],
         "ref_per_token_logps": batch.fields[REFERENCE][:, completions],
     }  # fmt: skip
-    theirs = Theirs(settings, made.score(policy, batch)[:, completions]).loss(inputs)
+    known = [values[:, completions] for values in made.score_with_entropy(policy, batch)]
+    theirs = Theirs(settings, *known, share, coefficient).loss(inputs)
     theirs.backward()
     assert float(ours.detach()) == pytest.approx(float(theirs.detach()), abs=1e-6)
     bench.same(seen, bench.gradients(policy), 1e-6)

@@ -140,6 +140,24 @@ def logprobs() -> dict[str, float]:
     return worst(ask, (torch.float32, torch.bfloat16))
 
 
+def entropies() -> dict[str, float]:
+    """Log-probabilities and entropies together, each with factors of its own."""
+    factors = torch.linspace(-1, 2, 36).view(2, 2, 9)
+
+    def ask(model: Any, hidden: Any, labels: Any, transform: Any, head: Any) -> Any:
+        _, leaves, kept = expected(model, hidden, labels, transform)
+        logits = torch.nn.functional.linear(*leaves) * transform.scale
+        if transform.softcap:
+            logits = transform.softcap * torch.tanh(logits / transform.softcap)
+        scores = (logits / 0.7).log_softmax(-1)[:, :-1]
+        logp = scores.gather(-1, labels[:, 1:].clamp(min=0)[..., None]).squeeze(-1) * kept
+        entropy = -(scores.exp() * scores).sum(-1) * kept
+        value = torch.stack(head.distributions(model, hidden, labels, temperature=0.7))
+        return (value * factors).sum(), (torch.stack([logp, entropy]) * factors[..., 1:]).sum(), leaves
+
+    return worst(ask, (torch.float32, torch.bfloat16))
+
+
 def kernels_agree() -> dict[str, float]:
     """Triton's and torch's work on the same rows, odd vocabularies and rows with padding included."""
     from memcfg_loss.fused import ops, plain
@@ -165,11 +183,12 @@ def kernels_agree() -> dict[str, float]:
             rows = raw.clone()
             module.row_statistics_(rows, targets, *statistics[index], 1.3, softcap, 0.7)
         found = max(found, float((statistics[0] - statistics[1]).abs().max()))
-        coefficient = torch.randn(3)
-        rows = [raw.clone(), raw.clone()]
-        ops.logp_to_gradient_(rows[0], targets, statistics[0, 1], coefficient, 1.3, softcap, 0.7)
-        plain.logp_to_gradient_(rows[1], targets, statistics[0, 1], coefficient, 1.3, softcap, 0.7)
-        found = max(found, float((rows[0] - rows[1]).abs().max()))
+        coefficient, pull = torch.randn(2, 3)
+        for more in ((None, None), (statistics[0, 2], pull)):
+            rows = [raw.clone(), raw.clone()]
+            ops.logp_to_gradient_(rows[0], targets, statistics[0, 1], coefficient, *more, 1.3, softcap, 0.7)
+            plain.logp_to_gradient_(rows[1], targets, statistics[0, 1], coefficient, *more, 1.3, softcap, 0.7)
+            found = max(found, float((rows[0] - rows[1]).abs().max()))
     return {"worst": found}
 
 
@@ -195,7 +214,7 @@ def weight_sum() -> dict[str, float]:
 
 def shapes_only() -> dict[str, Any]:
     """On storage-less tensors the kernels' fake implementations take their place."""
-    from memcfg_loss.fused.autograd import logprobs, loss_sum
+    from memcfg_loss.fused.autograd import distributions, logprobs, loss_sum
     from memcfg_loss.fused.score import Score
 
     make = {"device": "meta", "dtype": torch.bfloat16}
@@ -206,6 +225,7 @@ def shapes_only() -> dict[str, Any]:
     loss.backward()
     logp = logprobs(hidden, weight, ids, score)
     logp.sum().backward()
+    sum(value.sum() for value in distributions(hidden, weight, ids, score)).backward()
     return {
         "loss": [str(loss.dtype), list(loss.shape)], "logp": [str(logp.dtype), list(logp.shape)],
         "grads": [list(hidden.grad.shape), str(weight.grad.dtype)],

@@ -24,10 +24,10 @@ def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None
 
 @pytest.mark.parametrize("vocabulary", [50_257, 32_000, 151_936])
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.parametrize("ask", ["nll", "dft", "logprobs", "shaped"])
+@pytest.mark.parametrize("ask", ["nll", "dft", "logprobs", "shaped", "entropies"])
 def test_equals_float32(vocabulary, name, ask):
     """A vocabulary that is no multiple of sixteen among them; several chunks, the last of them short."""
-    from memcfg_loss.fused.autograd import logprobs, loss_sum
+    from memcfg_loss.fused.autograd import distributions, logprobs, loss_sum
     from memcfg_loss.fused.score import Score
     from memcfg_loss.tokens import DFT, NLL
 
@@ -37,15 +37,18 @@ def test_equals_float32(vocabulary, name, ask):
     transform, make = HeadTransform(**TRANSFORMS[name]), {"device": "cuda", "dtype": torch.bfloat16}
     hidden, weight = torch.randn(700, 128, **make), torch.randn(vocabulary, 128, **make) * 0.2
     ids, factors = torch.randint(vocabulary, (700,), device="cuda"), torch.randn(700, device="cuda")
-    loss = {"nll": NLL(), "dft": DFT(), "logprobs": None, "shaped": NLL(0.1, 0.001)}[ask]
+    loss = {"nll": NLL(), "dft": DFT(), "shaped": NLL(0.1, 0.001)}.get(ask)
     found = []
     for kernel, dtype in (("triton", torch.bfloat16), ("torch", torch.float32)):
         leaves = [x.to(dtype, copy=True).requires_grad_() for x in (hidden, weight)]
         score = Score(transform, kernel, "cuda", loss, 256 * vocabulary * dtype.itemsize)
-        value = (logprobs(*leaves, ids, score) * factors).sum() if loss is None else loss_sum(*leaves, ids, score)
+        if ask == "entropies":
+            value = (torch.stack(distributions(*leaves, ids, score)) * torch.stack([factors, factors.cos()])).sum()
+        else:
+            value = (logprobs(*leaves, ids, score) * factors).sum() if loss is None else loss_sum(*leaves, ids, score)
         (value / 699).backward()
         found.append((value.detach(), *(leaf.grad for leaf in leaves)))
-    close(found[0][0], found[1][0], 0.05 if ask == "logprobs" else 0.003)
+    close(found[0][0], found[1][0], 0.05 if loss is None else 0.003)
     close(found[0][1], found[1][1], 0.03)
     close(found[0][2], found[1][2], 0.03)
 

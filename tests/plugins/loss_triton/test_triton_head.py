@@ -18,7 +18,15 @@ def interpreted(name: str) -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("ask", ["losses", pytest.param("dft", marks=pytest.mark.soak), "logprobs"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "losses",
+        pytest.param("dft", marks=pytest.mark.soak),
+        "logprobs",
+        pytest.param("entropies", marks=pytest.mark.soak),
+    ],
+)
 def test_equals_whole_logits(ask):
     found = interpreted(ask)
     for dtype, tolerance in {"torch.float32": 1e-5, "torch.bfloat16": 0.02, "torch.float16": 0.003}.items():
