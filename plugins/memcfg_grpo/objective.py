@@ -41,6 +41,11 @@ class GroupRelative(SampledPolicy):
         self.settings, self.correction, self.bonus, self.share = settings, correction, bonus, share
 
     @property
+    def compares(self) -> bool:
+        """Whether there is a penalty, which needs a reference."""
+        return self.settings.beta != 0
+
+    @property
     def keeps_old(self) -> bool:  # type: ignore[override]
         """A correction compares the trained model with its sampler."""
         return self.correction is not None

@@ -62,7 +62,7 @@ plugin = Plugin(
     rules=[
         Default(
             mode, "live", when=compares, id="reference.mode.default",
-            because="the model before training is kept beside the trained one",
+            because="the model before training, where a run compares with it, is kept beside the trained one",
         ),
         Default(
             mode, "adapter", "live", when=compares & adapts, id="reference.mode.adapter",

@@ -58,7 +58,7 @@ url = Setting(
     doc="address of the server; null joins host and port",
     free=True,
 )
-host = Setting("vllm.server_host", str, default="0.0.0.0", doc="host of the server", free=True)
+host = Setting("vllm.server_host", str, default="127.0.0.1", doc="host that the server is reached at", free=True)
 port = Setting("vllm.server_port", int, default=8000, minimum=1, maximum=65535, doc="port of the server", free=True)
 timeout = Setting(
     "vllm.server_timeout", float, default=240.0, minimum=0.0, unit="seconds", doc="wait for the server", free=True

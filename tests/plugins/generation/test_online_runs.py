@@ -11,6 +11,8 @@ import torch
 
 import memcfg
 from memcfg import ConflictError, DataError, RequestError, RunError
+from memcfg.engine.build import build
+from memcfg.engine.evidence import gather
 from memcfg.engine.execute import train
 from memcfg.registry import load
 
@@ -111,6 +113,19 @@ def test_an_adapter_is_its_own_reference(tmp_path: Path) -> None:
     assert found[2]["kl"] > 1e-6
     effective = json.loads((tmp_path / "run" / "effective.json").read_text())
     assert effective["reference.mode"]["effective"] == "adapter"
+
+
+@pytest.mark.parametrize("trainer", ["grpo", "rloo"])
+def test_without_a_penalty_there_is_no_second_model(tmp_path: Path, trainer: str) -> None:
+    found = {}
+    for beta in ("0.0", "0.05"):
+        plan = memcfg.resolve(
+            [f"trainer={trainer}", *GROUPS[trainer], *SMALL, prompts(tmp_path), f"{trainer}.beta={beta}"]
+        )
+        found[beta] = build(plan, load().hooks(plan))
+    assert found["0.0"].reference is None
+    assert not [e for e in gather(found["0.0"]) if e.key == "reference.mode"]
+    assert [e.effective for e in gather(found["0.05"]) if e.key == "reference.mode"] == ["live"]
 
 
 SEVERAL = [
