@@ -24,7 +24,8 @@ class Offload(AbstractContextManager["Offload"]):
     def __init__(self, model: torch.nn.Module, mover: Mover, *, inputs_only: bool) -> None:
         self.model, self.mover, self.inputs_only = model, mover, inputs_only
         self._inside = 0
-        self._most = 0
+        self.largest = (0, 0)
+        """Rows and positions of each in the forward with most of both so far."""
         self._stack: ExitStack | None = None
         backbone = backbone_of(causal_model(model))
         backbone.register_forward_pre_hook(self._enter_backbone, with_kwargs=True)
@@ -78,18 +79,21 @@ class Offload(AbstractContextManager["Offload"]):
         self._inside += self._stack is not None
         tokens = kwargs.get("input_ids", kwargs.get("inputs_embeds", args[0] if args else None))
         if self._inside and torch.is_grad_enabled() and isinstance(tokens, torch.Tensor):
-            self._refuse_too_much(tokens.shape[0] * tokens.shape[1], module)
+            self._refuse_too_much(int(tokens.shape[0]), int(tokens.shape[1]), module)
 
     def _leave_backbone(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         self._inside = max(0, self._inside - 1)
 
-    def _refuse_too_much(self, tokens: int, backbone: torch.nn.Module) -> None:
+    def _refuse_too_much(self, rows: int, positions: int, backbone: torch.nn.Module) -> None:
         """Raise `RunError` before anything is computed, if the host cannot hold what these tokens will save for certain."""
+        tokens = rows * positions
+        if tokens <= self.largest[0] * self.largest[1]:
+            return
+        self.largest = (rows, positions)
         config: Any = getattr(backbone, "config", None)
         layers, width = getattr(config, "num_hidden_layers", None), getattr(config, "hidden_size", None)
-        if tokens <= self._most or not isinstance(layers, int) or not isinstance(width, int):
+        if not isinstance(layers, int) or not isinstance(width, int):
             return
-        self._most = tokens
         each = width * next(backbone.parameters()).element_size()
         least = LEAST["checkpoint_inputs" if self.inputs_only else "all"] * tokens * layers * each
         if self.mover.device != "meta" and least > self.mover.stack.capacity:

@@ -10,12 +10,16 @@ import torch
 from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg_offload.context import Offload
-from memcfg_offload.host import Stack, files, memory
+from memcfg_offload.foresight import foreseen, refuse_too_little
+from memcfg_offload.host import Stack, files, host, memory
 from memcfg_offload.mover import Mover
 from memcfg_offload.phases import ASIDE, LaidAside
 from memcfg_offload.transfer import Direct, Storageless, Streamed, Transfer
 
-GIB = 1 << 30
+
+def amount(size: int) -> str:
+    """Bytes, for people."""
+    return f"{size / 2**30:.2f} GiB" if size >= 1 << 30 else f"{size / 2**20:.2f} MiB"
 
 
 @hookimpl
@@ -60,9 +64,10 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     if context is None or mover is None or not mover.tensors:
         return [*found, Effective("offload.activations", "none", "no saved tensor has been moved")]
     kind = "checkpoint_inputs" if context.inputs_only else plan["offload.activations"]
+    place = "disk" if kind == "disk" else "host"
     text = (
-        f"{mover.tensors} tensors, {mover.bytes / GIB:.3f} GiB moved; {mover.stack.peak / GIB:.3f} GiB at once, in "
-        f"{mover.stack.capacity / GIB:.3f} GiB of the {'disk' if kind == 'disk' else 'host'}"
+        f"{mover.tensors} tensors, {amount(mover.bytes)} moved; {amount(mover.stack.peak)} at once, in "
+        f"{amount(mover.stack.capacity)} of the {place}{_ahead(plan, run, context)}"
     )
     found = [*found, Effective("offload.activations", kind, text)]
     if plan.device == "cuda":
@@ -71,12 +76,22 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     return found
 
 
+def _ahead(plan: Plan, run: Any, context: Offload) -> str:
+    """What the longest rows will take. Raises `RunError` where there is no room for that."""
+    size = foreseen(plan, run, context)
+    if size is None:
+        return ""
+    refuse_too_little(plan, size, context)
+    left = "" if plan["offload.activations"] == "disk" else f", of {amount(host().free)} that are free"
+    return f"; the longest rows will take {amount(size)} at once{left}"
+
+
 def _phases(plan: Plan, run: Any) -> list[Effective]:
     if plan.get("offload.phases") is None:
         return []
     aside = getattr(run.optimizer, ASIDE, None)
     rounds, size = (aside.rounds, aside.bytes) if aside is not None else (0, 0)
-    size_text = f"{size / GIB:.3f} GiB" if size else "nothing yet, as there are no states before the first update,"
+    size_text = amount(size) if size else "nothing yet, as there are no states before the first update,"
     text = f"{size_text} on the host during {rounds} round(s) of sampling"
     return [Effective("offload.phases", aside is not None and rounds > 0 and aside.complete, text)]
 

@@ -6,6 +6,7 @@ size is what the largest micro-batch needed, whatever the shapes, and it never g
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import torch
 
 from memcfg import Problem, RunError
 from memcfg.files import reason
+from memcfg_offload.groups import Limit, limits
 
 CHUNK: Final = 128 << 20
 """Bytes of a chunk: a power of two, which is what torch rounds page-locked memory up to."""
@@ -79,7 +81,7 @@ def files(folder: str | None) -> Make:
     """Chunks that are files, deleted as soon as they are open, so that nothing is left whatever happens."""
 
     def make(size: int) -> torch.Tensor:
-        where = Path(folder).expanduser() if folder else Path(tempfile.gettempdir())
+        where = _folder(folder)
         try:
             where.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(prefix="memcfg-offload-", dir=where)
@@ -106,10 +108,8 @@ class Host:
 
 def host() -> Host:
     seen = psutil.virtual_memory()
-    limit, used = _group("memory.max"), _group("memory.current")
-    if limit is None or used is None or limit >= seen.total:
-        return Host(seen.total, seen.available)
-    return Host(limit, min(seen.available, limit - used + (_cached() or 0)))
+    bounds = [Limit(seen.total, seen.available), *limits()]
+    return Host(min(bound.total for bound in bounds), min(bound.free for bound in bounds))
 
 
 def refuse_beyond(size: int, what: str = "activations") -> None:
@@ -125,18 +125,19 @@ def refuse_beyond(size: int, what: str = "activations") -> None:
         raise RunError(Problem(text, key="offload.activations", fix=fix))
 
 
-def _group(name: str) -> int | None:
-    try:
-        text = Path("/sys/fs/cgroup", name).read_text(encoding="utf-8").strip()
-        return int(text) if text.isdigit() else None
-    except OSError:
-        return None
+def refuse_beyond_disk(size: int, folder: str | None, what: str = "activations") -> None:
+    """Raise `RunError` if the folder's disk has not got `size` bytes more."""
+    where = _nearest(_folder(folder))
+    free, gib = shutil.disk_usage(where).free, 1 << 30
+    if size > free:
+        text = f"{free / gib:.1f} GiB are free on the disk of `{where}`, too little for {size / gib:.1f} GiB of {what}"
+        raise RunError(Problem(text, key="offload.path", fix="choose a folder with room"))
 
 
-def _cached() -> int | None:
-    """Bytes of files that the group counts as used and that the system would drop."""
-    try:
-        lines = Path("/sys/fs/cgroup/memory.stat").read_text(encoding="utf-8").splitlines()
-        return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), None)
-    except (OSError, ValueError):
-        return None
+def _folder(folder: str | None) -> Path:
+    return Path(folder).expanduser() if folder else Path(tempfile.gettempdir())
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or what there is of its path."""
+    return next(each for each in (folder, *folder.absolute().parents) if each.exists())

@@ -11,6 +11,7 @@ from weakref import WeakSet
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from memcfg import Problem, RunError
 from memcfg_offload.host import Span, Stack
 from memcfg_offload.shape import Part, View, part_of
 from memcfg_offload.transfer import Transfer
@@ -18,6 +19,9 @@ from memcfg_offload.transfer import Transfer
 IN_FLIGHT: Final = 256 << 20
 """Bytes that may be on their way at once (one tensor always may). More would only keep memory: the copy engine is busy
 with one."""
+
+HELD: Final = 32
+"""Micro-batches in a row after which what they saved must not be held any more. A garbage collector needs a few."""
 
 
 @dataclass(eq=False)
@@ -61,6 +65,7 @@ class Mover:
         self._entries: list[Moved] = []
         self._stash: deque[Moved] = deque()
         self._alive: WeakSet[Handle] = WeakSet()
+        self._held = 0
 
     def keep(self, model: torch.nn.Module) -> None:
         """The storages of the model's parameters and buffers stay where they are, and so do views of them."""
@@ -164,8 +169,13 @@ class Mover:
         self._known.clear()
         self._entries.clear()
         self._stash.clear()
-        if not self._alive:
+        self._held = self._held + 1 if self._alive else 0
+        if not self._held:
             self.stack.reset()
+        elif self._held > HELD:
+            text = f"what {HELD} micro-batches saved is still held by somebody, and the host would fill up"
+            fix = "detach what is kept of a step: a loss or a hidden state holds all that its gradient needs"
+            raise RunError(Problem(text, key="offload.activations", fix=fix))
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
+from datasets import Dataset
 from memcfg_checkpointing.hooks import memcfg_patch_model
 from memcfg_offload import context as offload_context
+from memcfg_offload import foresight, host
 from memcfg_offload.context import Offload
+from memcfg_offload.foresight import foreseen
 from memcfg_offload.hooks import memcfg_evidence, memcfg_step_context
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -27,6 +33,15 @@ def plan(activations: str = "all", mode: str = "none", **more: Any) -> Plan:
         "device.type": "cpu", **more,
     }  # fmt: skip
     return Plan({key: Decision(value, "default") for key, value in values.items()})
+
+
+def running(context: Offload, *lengths: int, **more: Any) -> Any:
+    """What the evidence looks at of a run with rows of these lengths."""
+    train = Dataset.from_dict({"input_ids": [[1] * n for n in lengths]}) if lengths else None
+    first = [SimpleNamespace(layout="padded")]
+    return SimpleNamespace(
+        **{"contexts": [context], "generation": None, "train": train, "first": first, "grouping": None} | more
+    )
 
 
 def model() -> LlamaForCausalLM:
@@ -65,7 +80,7 @@ def test_gradients_are_those_without_and_the_evidence_agrees(activations: str, m
     built, context = made(asked)
     for moved, plain in zip(step(built, [context]), step(model(), []), strict=True):
         assert torch.equal(moved, plain)
-    compare(asked, memcfg_evidence(plan=asked, run=SimpleNamespace(contexts=[context]), found=[]))
+    compare(asked, memcfg_evidence(plan=asked, run=running(context), found=[]))
 
 
 def test_checkpoint_inputs_moves_one_tensor_for_each_layer_and_no_other() -> None:
@@ -90,7 +105,7 @@ def test_nothing_is_moved_where_nothing_is_saved() -> None:
     with torch.no_grad(), entered([context]):
         forward(built)
     assert context.mover.tensors == 0
-    found = memcfg_evidence(plan=plan(), run=SimpleNamespace(contexts=[context]), found=[])
+    found = memcfg_evidence(plan=plan(), run=running(context), found=[])
     with pytest.raises(RunError, match="no saved tensor has been moved"):
         compare(plan(), found)
 
@@ -126,6 +141,78 @@ def test_a_step_that_the_host_cannot_hold_is_refused_before_it_is_computed(monke
     assert asked == [3 * 2 * 9 * 16 * 4], "layers x positions x width x bytes"
     step(built, [context])
     assert len(asked) == 1, "asked again only for more than it has taken"
+
+
+def test_what_the_longest_rows_will_take_is_told_before_the_first_update() -> None:
+    asked = plan("checkpoint_inputs", "full", **{"run.batch_size": 2, "batching.tokens": 64})
+    built, context = made(asked)
+    step(built, [context])  # 2 rows of 9
+    here = 3 * 2 * 9 * 16 * 4
+    given = {
+        "no rows": (running(context), None),
+        "none longer": (running(context, 4, 9), here),
+        "longer": (running(context, 4, 27, 9), 3 * here),
+        "one flat row": (running(context, 27, first=[SimpleNamespace(layout="flat")]), 3 * here),
+        "a budget": (running(context, 27, grouping=object()), math.ceil(here * 64 / 18)),
+        "pairs": (running(context, train=Dataset.from_dict({"chosen": [[1]]})), None),
+        "completions": (running(context, 27, generation=object()), None),
+    }
+    assert {name: foreseen(asked, run, context) for name, (run, _) in given.items()} == {
+        name: size for name, (_, size) in given.items()
+    }
+    (found,) = memcfg_evidence(plan=asked, run=running(context, 27), found=[])
+    assert "; the longest rows will take 0.03 MiB at once, of " in found.evidence
+    assert found.evidence.endswith("GiB that are free")
+
+
+def test_too_little_for_the_longest_rows_is_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = plan("checkpoint_inputs", "full", **{"run.batch_size": 2})
+    built, context = made(asked)
+    step(built, [context])
+    monkeypatch.setattr(host, "host", lambda: host.Host(total=100 << 30, free=8 << 30))
+    long = 9 * (4 << 30) // (3 * 2 * 9 * 16 * 4)
+    monkeypatch.setattr(foresight, "longest", lambda run: long)
+    with pytest.raises(RunError) as caught:
+        memcfg_evidence(plan=asked, run=running(context), found=[])
+    assert str(caught.value) == (
+        "`offload.activations`: the host has 8.0 GiB of 100.0 GiB left, too little to take 3.9 GiB of activations for the "
+        "longest rows and leave 5% free\n  offload.activations=disk, a smaller `run.batch_size` or a smaller "
+        "`truncation.max_length`"
+    )
+    on_disk = plan("disk", "none", **{"run.batch_size": 2, "offload.path": "/dev/shm"})
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2 << 30))
+    with pytest.raises(
+        RunError, match=r"`offload\.path`: 2\.0 GiB are free on the disk of `/dev/shm`, too little for 3\.9 GiB"
+    ):
+        foresight.refuse_too_little(on_disk, 4 << 30, context)
+
+
+def test_300_steps_do_not_let_the_host_grow() -> None:
+    built, context = made(plan())
+    process, before, capacity = psutil.Process(), 0, 0
+    for number in range(300):
+        built.zero_grad(set_to_none=True)
+        with entered([context]):
+            forward(built, length=5 + number * 7 % 13).backward()
+        if number == 60:
+            before, capacity = process.memory_info().rss, context.mover.stack.capacity
+    assert context.mover.tensors > 300 * 10
+    assert context.mover.stack.capacity == capacity
+    assert process.memory_info().rss - before < 16 << 20
+
+
+def test_a_graph_that_somebody_keeps_is_told_before_the_host_is_full() -> None:
+    built, context = made(plan())
+    kept: list[torch.Tensor] = []
+
+    def keep() -> None:
+        with entered([context]):
+            kept.append(forward(built))
+
+    for _ in range(32):
+        keep()
+    with pytest.raises(RunError, match="what 32 micro-batches saved is still held by somebody"):
+        keep()
 
 
 def test_on_tensors_without_storage_the_device_is_freed_all_the_same() -> None:

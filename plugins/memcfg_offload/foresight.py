@@ -1,0 +1,55 @@
+"""What the longest rows of a run will take of the host, told from what the first micro-batch took."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+from memcfg import rows
+from memcfg_offload.host import CHUNK, refuse_beyond, refuse_beyond_disk
+
+if TYPE_CHECKING:
+    from memcfg import Plan
+    from memcfg_offload.context import Offload
+
+
+def longest(run: Any) -> int | None:
+    """Tokens of the longest prepared row. None where rows are a stream, have no tokens of their own (pairs) or grow by what
+    is sampled."""
+    if run.generation is not None or "input_ids" not in (getattr(run.train, "column_names", None) or ()):
+        return None
+    if not hasattr(run.train, "__len__") or not len(run.train):
+        return None
+    return int(rows.lengths(run.train).max())
+
+
+def foreseen(plan: Plan, run: Any, context: Offload) -> int | None:
+    """Bytes that the largest micro-batch will keep outside the device at once, at least; None where nobody can tell.
+
+    What is kept grows with the positions of a micro-batch, and the largest has as many rows as the first, each as long as the
+    longest."""
+    most = longest(run)
+    if most is None or not run.first or not context.mover.stack.peak:
+        return None
+    count, width = context.largest
+    if run.grouping is not None:
+        grown = max(plan["batching.tokens"], most) / (count * width)
+    elif run.first[0].layout == "flat":
+        grown = plan["run.batch_size"] * most / (count * width)
+    else:
+        grown = most / width
+    return math.ceil(context.mover.stack.peak * max(1.0, grown))
+
+
+def refuse_too_little(plan: Plan, size: int, context: Offload) -> None:
+    """Raise `RunError` where the host, or the disk, cannot hold `size` bytes for each process on it."""
+    more = math.ceil(size / CHUNK) * CHUNK - context.mover.stack.capacity
+    if more <= 0:
+        return
+    more *= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    what = "activations for the longest rows"
+    if plan["offload.activations"] == "disk":
+        refuse_beyond_disk(more, plan["offload.path"], what)
+    else:
+        refuse_beyond(more, what)
