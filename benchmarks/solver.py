@@ -348,7 +348,7 @@ def grid(points: int = 1_800_000) -> dict[str, Any]:
             axes[key] = [UNSET, *theory.options[key].values]
             size *= len(axes[key])
     facts = {"device.type": "cuda", "device.capability": 90, "world.size": 1, "model.type": "qwen3", "moe.model": False,
-             "vision.data": False, "liger.installed": True, "quantization.installed": True, "vllm.installed": True,
+             "vision.data": False, "liger.installed": True, "quantization.installed": True, "vllm.installed": True, "vllm.for_cpus": False,
              "distributed.deepspeed": True, "offload.rehearsal": False}  # fmt: skip
     facts = {key: value for key, value in facts.items() if key in theory.options}
     valid: list[int] = []

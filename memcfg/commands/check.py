@@ -28,7 +28,7 @@ def _check(arguments: Arguments, terminal: Terminal) -> int:
     plan = registry.plan(request)
     refuse_assumed(plan)
     _, plan = learnt(request, plan, registry)
-    registry.preflight(plan)
+    registry.preflight(plan, terminal.say)
     hooks = registry.hooks(plan)
     calm_openmp(plan.device)
     from memcfg.engine.checking import check

@@ -115,7 +115,7 @@ class Job:
         if self.inline:
             execute(plan, registry, terminal, run_dir=Path(begun.folder))
             return finished(begun, 0, "")
-        registry.preflight(plan)
+        registry.preflight(plan, terminal.say)
         registry.hooks(plan)  # what cannot be run is refused here, before a process is started for it
         from memcfg.commands.run import placed
         from memcfg.planfile import save, secrets

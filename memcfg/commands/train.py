@@ -80,7 +80,7 @@ def execute(
     from memcfg.report.progress import TrainingTalk
     from memcfg.report.summary import header
 
-    registry.preflight(plan)
+    registry.preflight(plan, terminal.say)
     refuse_missing(plan)
     hooks = registry.hooks(plan)
     calm_openmp(plan.device)

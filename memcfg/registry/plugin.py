@@ -62,7 +62,7 @@ class Plugin:
     answers, `{group: doc line}`. `commands`: sub-commands of `memcfg`, `{name: "module:function"}`; the function takes
     the remaining arguments and returns an exit code. `preflight`: "module:function", called with the plan before anything
     heavy is imported for a run; it raises a `MemcfgError` for what would stop the run later, such as a file that is not
-    there. `not_yet`: what its rules allow but its hooks cannot do yet. `axes`:
+    there. A second parameter `tell`, if it has one, takes lines that the user should hear meanwhile. `not_yet`: what its rules allow but its hooks cannot do yet. `axes`:
     what the planner may vary. `allowed`: what `memcfg lint` finds in its rules and is meant, `{finding: reason}`. `api`: the
     interface it was written for."""
 

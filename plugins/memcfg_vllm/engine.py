@@ -17,11 +17,14 @@ ENDED = {"stop": True, "length": False}
 
 
 class Engine:
-    """vLLM in this process. `folder` holds the configuration alone: weights are given by `load`, never read from a file."""
+    """vLLM in this process. `folder` holds the configuration alone: weights are given by `load`, never read from a file.
+
+    Not `alone`, it is one of several that a launcher started: `tensor_parallel_size` neighbours make one engine, each
+    holds a part of the weights, and all of them are called with the same prompts."""
 
     def __init__(self, folder: str, *, alone: bool, **settings: Any) -> None:
-        if alone:  # the engine in this very process, so that tensors are handed over and not sent
-            os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        # the engine in this very process, so that tensors are handed over and not sent
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         from vllm import LLM
 
         backend = "uni" if alone else "external_launcher"

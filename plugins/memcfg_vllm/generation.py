@@ -13,6 +13,7 @@ import torch
 from memcfg import Away, MemcfgError, Problem, RunError
 from memcfg.rollouts import Sample
 from memcfg_vllm.phases import Phases
+from memcfg_vllm.teams import Team
 from memcfg_vllm.weights import check, version
 
 
@@ -34,23 +35,14 @@ class Backend(Protocol):
 
 class VLLMGeneration:
     """`drawn`: how each token is drawn, under vLLM's names. `longest`: the most tokens of a prompt with its completion; None
-    where the engine alone knows."""
+    where the engine alone knows. `team`: the processes that share the engine."""
 
     def __init__(
-        self,
-        backend: Backend,
-        phases: Phases,
-        drawn: Mapping[str, Any],
-        ends: Sequence[int],
-        longest: int | None = None,
-    ) -> None:
-        self.backend, self.phases, self.drawn, self.ends, self.longest = (
-            backend,
-            phases,
-            dict(drawn),
-            list(ends),
-            longest,
-        )
+        self, backend: Backend, phases: Phases, drawn: Mapping[str, Any], ends: Sequence[int],
+        longest: int | None = None, team: Team | None = None,
+    ) -> None:  # fmt: skip
+        self.backend, self.phases, self.longest, self.team = backend, phases, longest, team or Team()
+        self.drawn, self.ends = dict(drawn), list(ends)
         self.loads, self.naps, self.completions = 0, 0, 0
         self._model: torch.nn.Module | None = None
         self._version = -1
@@ -77,18 +69,21 @@ class VLLMGeneration:
 
     def generate(self, prompts: Sequence[Sequence[int]], *, seed: int | None, limit: int) -> list[Sample]:
         """One completion for each prompt. Each has a seed of its own, which follows from `seed` and its place: equal prompts
-        get different completions."""
+        get different completions. Processes that share an engine complete everybody's prompts together, so that all of them
+        must call it, and what is wrong with one's prompts is told by all."""
         if self._model is not None and version(self._model) != self._version:
             self.phases.changed()
         self.phases.generate()
-        if not prompts:
+        own = [(list(prompt), self._request(seed, place, limit)) for place, prompt in enumerate(prompts)]
+        asked, mine = self.team.joined(own)
+        if not asked:
             return []
-        self._check(prompts, limit)
-        requests = [self._request(seed, place, limit) for place in range(len(prompts))]
+        given, requests = [prompt for prompt, _ in asked], [request for _, request in asked]
+        self._check(given, limit)
         with _vllm("generating"):
-            found = self.backend.complete(prompts, requests)
-        self.completions += len(found)
-        return _whole(found, len(prompts))
+            found = _whole(self.backend.complete(given, requests), len(given))
+        self.completions += len(own)
+        return found[mine]
 
     def sleep(self) -> None:
         """Give weights and cache back, where `vllm.sleep` is on; in any case the weights must be given again."""

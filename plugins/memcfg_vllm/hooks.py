@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memcfg import Plan, RequestError, hookimpl
+from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
-from memcfg.errors import Problem
+from memcfg_vllm import probe
 from memcfg_vllm.generation import VLLMGeneration
 from memcfg_vllm.phases import Phases
-from memcfg_vllm.server import Client, Served, Transfer
+from memcfg_vllm.probe import Found
+from memcfg_vllm.server import Served, Transfer
+from memcfg_vllm.teams import Team
 from memcfg_vllm.weights import check
 
 if TYPE_CHECKING:
@@ -25,15 +27,16 @@ GIB = 1 << 30
 @hookimpl
 def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase) -> VLLMGeneration:
     """The engine, set up before the first step so that what is wrong with it shows at once."""
-    refuse(plan)
     check(model)
     ends = end_tokens(model, tokenizer)
     if plan["vllm.mode"] == "server":
-        return VLLMGeneration(served(plan), Phases(sleeps=False), drawn(plan), ends)
+        found = probe.server(plan)
+        return VLLMGeneration(served(plan, found), Phases(sleeps=False), drawn(plan), ends, found.longest)
     from memcfg_vllm.colocated import made
 
     backend = made(plan, model, tokenizer)
-    return VLLMGeneration(backend, Phases(sleeps=plan["vllm.sleep"]), drawn(plan), ends, plan["vllm.max_model_length"])
+    team, longest = Team.of(plan["vllm.tensor_parallel"]), plan["vllm.max_model_length"]
+    return VLLMGeneration(backend, Phases(sleeps=plan["vllm.sleep"]), drawn(plan), ends, longest, team)
 
 
 @hookimpl
@@ -54,30 +57,17 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     return found
 
 
-def refuse(plan: Plan) -> None:
-    """What cannot be run yet."""
-    url = plan.get("vllm.server_url")
-    if url is not None and not url.startswith(("http://", "https://")):
-        text = f"`{url}` is no address of a server"
-        raise RequestError(Problem(text, key="vllm.server_url", fix=f"vllm.server_url=http://{url}"))
-    if (plan.get("vllm.tensor_parallel") or 1) > 1:
-        text = "one vLLM engine over several GPUs of the run is not written yet"
-        raise RequestError(Problem(text, key="vllm.tensor_parallel", fix="vllm.tensor_parallel=1"))
-
-
-def served(plan: Plan) -> Served:
-    """The server, once it is up, and the way that weights get there."""
+def served(plan: Plan, found: Found) -> Served:
+    """The server that was found, and the way that weights get there."""
     from memcfg_vllm.transfer import Files, Nccl
 
-    url = plan["vllm.server_url"] or f"http://{plan['vllm.server_host']}:{plan['vllm.server_port']}"
-    client = Client(url, plan["vllm.server_timeout"])
-    name, rank = client.wait(), int(os.environ.get("RANK", "0"))
+    rank = int(os.environ.get("RANK", "0"))
     transfer: Transfer = (
-        Files(client, plan["vllm.transfer_dir"], first=rank == 0)
+        Files(found.client, plan["vllm.transfer_dir"], first=rank == 0)
         if plan["vllm.transfer"] == "files"
-        else Nccl(client, plan["vllm.group_port"], socket.gethostbyname(socket.gethostname()), rank)
+        else Nccl(found.client, plan["vllm.group_port"], socket.gethostbyname(socket.gethostname()), rank)
     )
-    return Served(client, transfer, name, first=rank == 0)
+    return Served(found.client, transfer, found.name, first=rank == 0)
 
 
 def drawn(plan: Plan) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from safetensors.torch import save_file
 from memcfg import Problem, RunError
 from memcfg.engine.forward import causal_model
 from memcfg.files import reason
+from memcfg_vllm.client import Client
 from memcfg_vllm.engine import sender
-from memcfg_vllm.server import Client
-from memcfg_vllm.weights import current
+from memcfg_vllm.teams import agreed
+from memcfg_vllm.weights import current, described
 
 
 class Files:
@@ -45,7 +46,7 @@ class Files:
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir(parents=True)
             save_file(kept, target / "model.safetensors", metadata={"format": "pt"})
-            causal_model(model).config.save_pretrained(target)  # type: ignore[union-attr, operator]
+            described(causal_model(model)).save_pretrained(target)
         except OSError as error:
             raise RunError(Problem(f"cannot write `{target}`: {reason(error)}", key="vllm.transfer_dir")) from error
         asked = {"method": "reload_weights", "kwargs": {"weights_path": str(target.resolve())}}
@@ -96,26 +97,5 @@ class Nccl:
     def _joined(self) -> Any:
         world = 1
         if self.rank == 0:
-            info = self.client.ask("/server_info?config_format=json")["vllm_config"]
-            if info.get("weight_transfer_config") is None:
-                fix = 'start it with --weight-transfer-config \'{"backend": "nccl"}\', or take vllm.transfer=files'
-                text = f"the vLLM server at `{self.client.url}` takes no weights over NCCL"
-                raise RunError(Problem(text, key="vllm.transfer", fix=fix))
             world = 1 + int(self.client.ask("/get_world_size")["world_size"])
         return sender(self.client.url, self.address, self.port, world, self.rank, self._weights, self.client.timeout)
-
-
-def agreed(work: Callable[[], None], *, first: bool) -> None:
-    """The first process's work; where it fails, all processes raise what it raised."""
-    together = torch.distributed.is_available() and torch.distributed.is_initialized()
-    trouble: list[Any] = [None]
-    if first:
-        try:
-            work()
-        except RunError as error:
-            trouble = [(type(error), error.problems)]
-    if together and torch.distributed.get_world_size() > 1:
-        torch.distributed.broadcast_object_list(trouble, src=0)
-    if trouble[0] is not None:
-        kind, problems = trouble[0]
-        raise kind(*problems)

@@ -32,6 +32,14 @@ def current(model: torch.nn.Module) -> Named:
     yield from revert_weight_conversion(inner, dict(_own(inner))).items()
 
 
+def described(inner: Any) -> Any:
+    """The model's configuration, which names its class: vLLM would take a model without one for something that only embeds."""
+    config = copy.deepcopy(inner.config)
+    # FSDP2 puts a class of its own before the model's
+    config.architectures = [next(c.__name__ for c in type(inner).__mro__ if not c.__name__.startswith("FSDP"))]
+    return config
+
+
 def version(model: torch.nn.Module) -> int:
     """A number that changes whenever a trained parameter is written to, as far as torch counts it."""
     return sum(p._version for p in model.parameters() if p.requires_grad)

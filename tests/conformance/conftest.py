@@ -36,7 +36,7 @@ TABLES = Path(__file__).parent / "tables"
 
 HOST: dict[str, Any] = {
     "device.type": "cuda", "device.capability": 90, "world.size": 1, "model.type": "qwen3", "moe.model": False,
-    "vision.data": False, "liger.installed": True, "loss.triton": True, "cce.installed": True, "cce.torch_linear": True, "quantization.installed": True, "vllm.installed": True,
+    "vision.data": False, "liger.installed": True, "loss.triton": True, "cce.installed": True, "cce.torch_linear": True, "quantization.installed": True, "vllm.installed": True, "vllm.for_cpus": False,
     "distributed.deepspeed": True, "offload.rehearsal": False, "attention.flash2": False, "attention.flash3": False,
     "attention.kernels": False,
 }  # fmt: skip

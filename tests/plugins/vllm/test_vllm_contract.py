@@ -52,6 +52,14 @@ def fault(root: Path, call: Call) -> str | None:
     return lacking(call, names | {a.arg for a in (given.vararg, given.kwarg) if a is not None})
 
 
+def answers(root: Path, module: str, route: str) -> bool:
+    """Whether a module of a vLLM names an address."""
+    try:
+        return any(isinstance(n, ast.Constant) and n.value == route for n in ast.walk(tree(root, module)))
+    except FileNotFoundError:
+        return False
+
+
 def lacking(call: Call, names: set[str]) -> str | None:
     missing = [name for name in call.arguments if name not in names]
     return f"`{call.name}` has no {', '.join(f'`{name}`' for name in missing)}" if missing else None
@@ -62,10 +70,9 @@ def test_vllm_has_what_is_called() -> None:
     root = source()
     assert root is not None
     assert [found for call in CALLS if (found := fault(root, call)) is not None] == []
-    texts = {
-        module: {n.value for n in ast.walk(tree(root, module)) if isinstance(n, ast.Constant)} for module in ROUTES
-    }
-    assert [route for module, route in ROUTES.items() if route not in texts[module]] == []
+    assert [
+        route for route, modules in ROUTES.items() if not any(answers(root, module, route) for module in modules)
+    ] == []
 
 
 def test_nothing_is_called_that_the_contract_leaves_out() -> None:

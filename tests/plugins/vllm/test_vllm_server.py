@@ -97,9 +97,10 @@ def fake() -> Iterator[Fake]:
 
 
 def served(fake: Fake, tmp_path: Path) -> Any:
+    from memcfg_vllm.client import Client
     from memcfg_vllm.generation import VLLMGeneration
     from memcfg_vllm.phases import Phases
-    from memcfg_vllm.server import Client, Served
+    from memcfg_vllm.server import Served
     from memcfg_vllm.transfer import Files
 
     client = Client(fake.url, 5.0, pause=0.01)
@@ -154,21 +155,21 @@ def test_a_server_that_dies_is_one_clear_error(bench: Any, fake: Fake, tmp_path:
 
 
 def test_a_server_that_is_away_is_waited_for_and_then_named() -> None:
-    from memcfg_vllm.server import Client
+    from memcfg_vllm.client import Client
 
     with pytest.raises(RunError) as caught:
         Client("http://127.0.0.1:9", 0.05, pause=0.01).wait()
     assert str(caught.value) == (
         "`vllm.server_url`: no vLLM server answers at `http://127.0.0.1:9` (waited 0.05 s): connection refused\n"
         "  start one: VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs; or say where it is: "
-        "vllm.server_url=URL"
+        "vllm.server_url=URL; or wait longer: vllm.server_timeout=SECONDS"
     )
 
 
 @pytest.mark.parametrize(
     ("path", "code", "text", "message"),
     [
-        ("/v1/models", 200, "<html>", "/v1/models` is no vLLM server: it sent no JSON"),
+        ("/v1/models", 200, "<html>", "is no vLLM server: `/v1/models` sent no JSON but `<html>`"),
         ("/collective_rpc", 404, "Not Found", "answered 404 to `/collective_rpc`: Not Found"),
         ("/collective_rpc", 500, "no such file", "answered 500 to `/collective_rpc`: no such file"),
         ("/reset_prefix_cache", 200, '{"success": false}', "still holds what older weights computed: it is in use"),
@@ -216,18 +217,21 @@ def test_a_run_whose_server_goes_away_is_saved(fake: Fake, tmp_path: Path) -> No
 
 
 def test_an_address_needs_its_scheme() -> None:
-    from memcfg_vllm.hooks import refuse
+    from memcfg_vllm.probe import client
 
     from memcfg import Decision, Plan
 
+    def address(url: str) -> Plan:
+        return Plan({"vllm.server_url": Decision(url, "you"), "vllm.server_timeout": Decision(1.0, "default")})
+
     for url in ("gpu-2:8000", "file:///etc/passwd"):
         with pytest.raises(RequestError, match="is no address of a server"):
-            refuse(Plan({"vllm.server_url": Decision(url, "you")}))
-    refuse(Plan({"vllm.server_url": Decision("http://gpu-2:8000", "you")}))
+            client(address(url))
+    assert client(address("http://gpu-2:8000/")).url == "http://gpu-2:8000"
 
 
 def test_all_processes_learn_of_the_first_ones_trouble() -> None:
-    from memcfg_vllm.transfer import agreed
+    from memcfg_vllm.teams import agreed
 
     def broken() -> None:
         raise RunError("the disk is full")
