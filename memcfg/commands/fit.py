@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from memcfg.errors import MemcfgError, Note, OutOfMemory, Problem, RequestError, RunError
+from memcfg.errors import MemcfgError, Note, OutOfMemory, Problem, RequestError
 from memcfg.solver.decision import Decision
 from memcfg.solver.expr import UNSET, show
 from memcfg.solver.request import Choice, Request
@@ -26,7 +26,7 @@ NOTHING: Final[Callable[[str], Any]] = lambda text: None  # noqa: E731
 def fitted(request: Request, registry: Registry, tell: Callable[[str], Any] = NOTHING) -> Plan:
     """The plan for a request with a budget: if it does not fit, the fastest set of lossless techniques that does.
 
-    What the planner chose stands in the plan with its reason. Raises `RunError` where nothing fits."""
+    What the planner chose stands in the plan with its reason. Raises `RequestError` where nothing fits."""
     plan = registry.plan(request)
     if plan.get("budget.bytes") is None or plan.pending:
         return plan
@@ -34,7 +34,7 @@ def fitted(request: Request, registry: Registry, tell: Callable[[str], Any] = NO
     if ladder.asked.prediction.verdict(ladder.budget) == "fits":
         return plan
     if not ladder.rungs:
-        raise RunError(_nothing(ladder))
+        raise RequestError(_nothing(ladder))
     rung = ladder.rungs[0]
     return _told(rung.set.plan, rung.set.choices, rung.prediction.needed_bytes, ladder)
 
@@ -120,9 +120,15 @@ def _told(plan: Plan, choices: Mapping[str, Any], needed: int, ladder: Ladder) -
 
 
 def _nothing(ladder: Ladder) -> Problem:
-    least = ladder.least.prediction.needed_bytes
-    text = f"no set of lossless techniques fits {_gib(ladder.budget)}; the least that was found needs {_gib(least)}"
-    return Problem(text, key="budget", fix="`memcfg plan` also lists what changes the result, with `plan.allow=all`")
+    from memcfg.planner.budget import Budget, short_of_weights
+
+    least = ladder.least.prediction
+    weights = short_of_weights(least, Budget(ladder.budget, "request"))
+    alone = "" if weights is None else f", {_gib(weights)} of it for the weights and what lies outside the allocator"
+    text = f"no set of lossless techniques fits {_gib(ladder.budget)}"
+    needs = f"the least that was found needs {_gib(least.needed_bytes)}{alone}"
+    fix = "`memcfg plan` also lists what changes the result, with `plan.allow=all`"
+    return Problem(f"{text}; {needs}", key="budget", fix=fix)
 
 
 def _gib(size: int) -> str:

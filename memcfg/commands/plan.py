@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from memcfg.commands.arguments import Arguments
 from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
+from memcfg.report.words import wrapped
 
 if TYPE_CHECKING:
     from memcfg.planner.inverse import Inverse
@@ -35,7 +36,7 @@ def _plan(arguments: Arguments, terminal: Terminal) -> int:
 
     wishes, find, rest = asked(arguments.rest)
     registry = installed()
-    request = composed(arguments, rest, registry)
+    request = composed(arguments, rest, registry, terminal)
     registry = registry.within(request)
     calm_openmp("cpu")
     with Talk(terminal) as talk:
@@ -53,13 +54,20 @@ def _plan(arguments: Arguments, terminal: Terminal) -> int:
     return 0 if ladder.rungs else 1
 
 
-def composed(arguments: Arguments, rest: list[str], registry: Registry) -> Request:
-    """The request, the model's configuration fetched first where only the network has it."""
+def composed(arguments: Arguments, rest: list[str], registry: Registry, terminal: Terminal) -> Request:
+    """The request, for a card where a budget is given on a host without one, and with the model's configuration fetched
+    where only the network has it."""
+    from memcfg.commands.supposed import supposed_card, supposition
     from memcfg.compose import compose
 
     again = lambda: compose(rest, registry=registry, config_dir=arguments.config_dir)  # noqa: E731
     request = again()
     plan = registry.plan(request)
+    if (card := supposed_card(rest, plan)) is not None:
+        terminal.say(*wrapped(supposition(card), "  ", first=""))
+        rest.append(f"assume.device={card}")
+        request = again()
+        plan = registry.plan(request)
     if plan.pending:
         from memcfg.planner.config import fetch
 

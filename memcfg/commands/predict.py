@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
 from memcfg.report.console import Terminal
+from memcfg.report.words import wrapped
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
@@ -23,11 +24,10 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
 
 
 def _predict(arguments: Arguments, terminal: Terminal) -> int:
-    from memcfg.compose import resolve
     from memcfg.compose.request import installed
 
     registry = installed()
-    plan = known(lambda: resolve(arguments.rest, registry=registry, config_dir=arguments.config_dir), registry)
+    plan = asked(arguments, registry, terminal)
     prediction, machine = predicted(plan, registry, terminal, fresh=arguments.has("fresh"))
     from memcfg.planner.budget import EXIT, budget_of
 
@@ -57,15 +57,23 @@ def predicted(plan: Plan, registry: Registry, terminal: Terminal, *, fresh: bool
     return predict(plan, registry, machine=machine, fresh=fresh), machine
 
 
-def known(resolved: Any, registry: Registry) -> Plan:
-    """The plan, its model's configuration fetched first where only the network knows it."""
-    plan: Plan = resolved()
-    if not plan.pending:
-        return plan
-    from memcfg.planner.config import fetch
+def asked(arguments: Arguments, registry: Registry, terminal: Terminal) -> Plan:
+    """The plan: for a card where a budget is given on a host without one, and with the model's configuration fetched
+    where only the network knows it."""
+    from memcfg.commands.supposed import supposed_card, supposition
+    from memcfg.compose import resolve
 
-    if fetch(plan):
-        plan = resolved()
+    words = list(arguments.rest)
+    again = lambda: resolve(words, registry=registry, config_dir=arguments.config_dir)  # noqa: E731
+    plan = again()
+    if (card := supposed_card(words, plan)) is not None:
+        terminal.say(*wrapped(supposition(card), "  ", first=""))
+        words.append(f"assume.device={card}")
+        plan = again()
+    if plan.pending:
+        from memcfg.planner.config import fetch
+
+        plan = again() if fetch(plan) else plan
     return plan
 
 

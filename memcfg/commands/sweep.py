@@ -11,6 +11,7 @@ Every point is resolved before any is composed. A job that is refused or fails s
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 WORDS: Final = {"invalid": ("prune", "fail"), "isolation": ("process", "inline"), "resume": ("true", "false")}
 
+UNFINISHED: Final = ("running", "interrupted")
+
 
 @dataclass
 class Sweep:
@@ -45,6 +48,14 @@ class Sweep:
     folder: Path | None = None
     excluded: list[Excluded] = field(default_factory=list)
     done: list[Outcome] = field(default_factory=list)
+    begun: float = field(default_factory=time.time)
+
+    def completed(self) -> list[Outcome]:
+        """The jobs of this sweep that have come to their end: all that is known of them where it was interrupted."""
+        told = {outcome.folder for outcome in self.done}
+        files = sorted(self.folder.rglob(STATUS_FILE)) if self.folder is not None else []
+        found = [read_status(file) for file in files if file.stat().st_mtime >= self.begun]
+        return [o for o in found if o is not None and o.folder not in told and o.status not in UNFINISHED]
 
     def select(self, folder: Path, points: list[tuple[str, ...]]) -> list[tuple[int, tuple[str, ...]]]:
         """The jobs to run. Raises `RequestError` for points that are not understood, and for excluded ones if wanted."""
@@ -86,7 +97,7 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     try:
         returned = modes.multirun(tree, normalised, job, sweep.select)
     except KeyboardInterrupt:
-        conclude(sweep, [])
+        conclude(sweep, sweep.completed())
         raise
     return conclude(sweep, [_outcome(ret) for ret in returned])
 
@@ -107,7 +118,7 @@ def conclude(sweep: Sweep, outcomes: Sequence[Outcome]) -> int:
     if sweep.folder is None:  # a sweeper that keeps its own account
         return worst(outcomes)
     told = {outcome.folder for outcome in (*sweep.done, *outcomes)}
-    cut = [o for o in _statuses(sweep.folder) if o.folder not in told and o.status in ("running", "interrupted")]
+    cut = [o for o in _statuses(sweep.folder) if o.folder not in told and o.status in UNFINISHED]
     jobs = sorted((*sweep.done, *outcomes, *cut), key=lambda outcome: outcome.number)
     if sweep.folder.is_dir():
         write_comparison(sweep.folder, jobs, sweep.excluded)

@@ -34,6 +34,8 @@ def _bytes(said: str, number: str, unit: str, bare_from: int) -> int:
     if unit and unit not in UNITS:
         raise ValueError(_unknown_unit(said, number, unit))
     amount = int(Decimal(number.replace("_", "")) * UNITS[unit or "b"])
+    if not amount and bare_from:
+        raise ValueError(f"nothing fits into `{said}`; write it as `24gib`")
     if not unit and amount < bare_from:
         raise ValueError(f"`{said}` has no unit, and {said} bytes cannot be meant; write `{number}gib`")
     return amount

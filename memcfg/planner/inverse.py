@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from memcfg.core.cards import CARDS
 from memcfg.planner.machine import Machine, named
 from memcfg.planner.outline import outline
 from memcfg.planner.predict import predict
-from memcfg.planner.prediction import MARGIN
+from memcfg.planner.prediction import MARGIN, Prediction
 from memcfg.planner.sets import Set, resolved
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ STEP: Final = {LENGTH: 256, ROWS: 1}
 FURTHEST: Final = {LENGTH: 1 << 20, ROWS: 1 << 12}
 CLOSE: Final = 16
 """The answer is sought to a sixteenth of itself, or to one step."""
+NEAR: Final = 0.98
+"""A value that needs this share of the limit is as good as the answer."""
+LEAP: Final = 16
+"""How many times further than what is known the next try may lie."""
+TRIES: Final = 10
+OTHERWISE: Final = 1.3
+"""A plan of another card may need less, but not by more than this."""
 
 
 @dataclass(frozen=True)
@@ -38,60 +46,98 @@ class Inverse:
 
 def answers(request: Request, registry: Registry, machine: Machine, budget: int, chosen: Set) -> Inverse:
     """How far the set `chosen` reaches within the budget."""
-    ask = _Asker(request, registry, machine, chosen.choices)
-    return Inverse(
-        ask.furthest(LENGTH, budget), ask.furthest(ROWS, budget), smallest_card(request, registry, machine, chosen)
-    )
+    whole = predict(chosen.plan, registry, machine=machine)
+    outlined = outline(chosen.plan, registry.hooks(chosen.plan), machine).needed
+    ask = _Asker(request, registry, machine, chosen, outlined, whole.needed_bytes, int(budget * (1 - MARGIN)))
+    return Inverse(ask.furthest(LENGTH), ask.furthest(ROWS), smallest_card(request, registry, machine, chosen, whole))
 
 
 @dataclass(frozen=True)
 class _Asker:
+    """`outlined` and `needed` are what the chosen set needs by its outline and by its whole simulation: they say by how
+    much outlines of it are wrong."""
+
     request: Request
     registry: Registry
     machine: Machine
-    choices: Mapping[str, Any]
+    chosen: Set
+    outlined: int
+    needed: int
+    limit: int
 
-    def furthest(self, key: str, budget: int) -> int | None:
-        """The largest value of an option with which the step still fits, rounded down to what was tried."""
-        fits: Callable[[int], bool] = lambda value: self._fits(key, value, budget)  # noqa: E731
-        step, value = STEP[key], STEP[key]
-        if not fits(value):
-            return None
-        while value < FURTHEST[key] and fits(2 * value):
-            value *= 2
-        low, high = value, 2 * value
-        while high - low > max(step, low // CLOSE):
-            middle = (low + high) // 2 // step * step
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return self._proven(key, low, budget)
+    def furthest(self, key: str) -> int | None:
+        """The largest value of an option with which the step still fits, to a sixteenth of itself or one step.
 
-    def _proven(self, key: str, value: int, budget: int) -> int | None:
-        """The value, or the nearest smaller one that the whole simulation says fits."""
-        for _ in range(CLOSE):
+        Memory is nearly a straight line over lengths and rows, so that a few outlines lead there."""
+        own = self.chosen.plan[key]
+        known: dict[int, float] = {own: self.needed} if own >= STEP[key] else {}
+        value = following(known, self.limit, STEP[key], FURTHEST[key]) if known else STEP[key]
+        while value is not None and len(known) < TRIES:
             plan = self._plan(key, value)
-            if plan is not None and predict(plan, self.registry, machine=self.machine).verdict(budget) == "fits":
+            known[value] = inf if plan is None else self._outline(plan) * self.needed / self.outlined
+            value = following(known, self.limit, STEP[key], FURTHEST[key])
+        fitting = [value for value, needed in known.items() if needed <= self.limit]
+        return self._proven(key, max(fitting) // STEP[key] * STEP[key]) if fitting else None
+
+    def _proven(self, key: str, value: int) -> int | None:
+        """The value, or the nearest smaller one that the whole simulation says fits."""
+        for _ in range(TRIES):
+            plan = self._plan(key, value)
+            needed = inf if plan is None else predict(plan, self.registry, machine=self.machine).needed_bytes
+            if needed <= self.limit:
                 return value
-            value -= max(STEP[key], value // CLOSE // STEP[key] * STEP[key])
+            value = min(int(value * self.limit / needed), value - 1) // STEP[key] * STEP[key]
             if value < STEP[key]:
                 return None
         return None
 
     def _plan(self, key: str, value: int) -> Plan | None:
-        return resolved(self.request, {**self.choices, key: value}, self.registry)
+        return resolved(self.request, {**self.chosen.choices, key: value}, self.registry)
 
-    def _fits(self, key: str, value: int, budget: int) -> bool:
-        plan = self._plan(key, value)
-        if plan is None:
-            return False
-        needed = outline(plan, self.registry.hooks(plan), self.machine).needed
-        return needed <= budget * (1 - MARGIN)
+    def _outline(self, plan: Plan) -> int:
+        return outline(plan, self.registry.hooks(plan), self.machine).needed
 
 
-def smallest_card(request: Request, registry: Registry, machine: Machine, chosen: Set) -> str | None:
+def following(known: Mapping[int, float], limit: int, step: int, furthest: int) -> int | None:
+    """Where to look next for the largest value that needs at most `limit`, by what is known to be needed at some values;
+    None where it is known well enough."""
+    low = max((v for v, needed in known.items() if needed <= limit), default=None)
+    high = min((v for v, needed in known.items() if needed > limit), default=None)
+    if low is None and high is not None:
+        return None if high <= step else max(step, high // 4 // step * step)
+    assert low is not None
+    if low >= furthest or (high is not None and high - low <= max(step, low // CLOSE)):
+        return None
+    if known[low] >= NEAR * limit:
+        return None
+    if high is not None:
+        value = _crossing(low, known[low], high, known[high], limit)
+        return min(max(value // step * step, low + step), high - step)
+    below = max((v for v in known if v < low), default=None)
+    value = 2 * low if below is None else _crossing(below, known[below], low, known[low], limit)
+    return min(max(value // step * step, low + step), LEAP * low, furthest)
+
+
+def _crossing(one: int, needs: float, other: int, needs_there: float, limit: int) -> int:
+    """Where the line through two points reaches the limit; half-way to a point of which nothing is known, far away where
+    the line does not rise."""
+    if needs_there == inf:
+        return (one + other) // 2
+    rise = (needs_there - needs) / (other - one)
+    return int(one + (limit - needs) / rise) if rise > 0 else LEAP * other
+
+
+def smallest_card(request: Request, registry: Registry, machine: Machine, chosen: Set, whole: Prediction) -> str | None:
     """The smallest known card on which the set fits, with the plan that it would get there."""
     if machine.kind != "cuda":
         return None
     for card, known in sorted(CARDS.items(), key=lambda item: (item[1].memory, item[0])):
+        if known.capability == machine.capability:  # the same plan and the same kernels: it needs the same
+            if whole.verdict(known.memory) == "fits":
+                return card
+            continue
+        if whole.needed_bytes > known.memory * OTHERWISE:
+            continue
         facts = {**request.facts, "device.type": "cuda", "device.capability": known.capability}
         plan: Plan | None = resolved(replace(request, facts=facts), chosen.choices, registry)
         there = named(card)

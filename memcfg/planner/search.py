@@ -20,6 +20,7 @@ from memcfg.planner.predict import predict, refuse_pending
 from memcfg.planner.prediction import MARGIN, Prediction
 from memcfg.planner.sets import Set, Wishes, axes, check, valid_sets
 from memcfg.planner.summary import EXPANDABLE
+from memcfg.solver.expr import show
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
@@ -62,6 +63,16 @@ class Ladder:
     tried: int
     valid: int
     offers: tuple[str, ...] = ()
+
+
+def ladder_of(rungs: Sequence[Rung]) -> list[Rung]:
+    """Fastest first, without those that are slower and not smaller: whole simulations have the last word. What changes
+    the result comes after what does not."""
+    kept: list[Rung] = []
+    for rung in sorted(rungs, key=lambda r: (bool(r.set.changes), r.prediction.step_ms)):
+        if all(rung.prediction.needed_bytes <= WORTHWHILE * faster.prediction.needed_bytes for faster in kept):
+            kept.append(rung)
+    return kept
 
 
 @dataclass
@@ -148,7 +159,7 @@ class Search:
                 rungs.append(rung)
             if len(rungs) == RUNGS:
                 break
-        return rungs
+        return ladder_of(rungs)
 
     def _whole(self, chosen: Set) -> Rung:
         """The set with its whole simulation."""
@@ -165,5 +176,5 @@ class Search:
         for place in places:
             key, value = next(iter(place.choices.items()))
             if not named(self.wishes.allow, key):
-                found.append(f"{key}={value}: {place.changes}")
+                found.append(f"{key}={show(value)}: {place.changes}")
         return tuple(found)

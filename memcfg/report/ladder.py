@@ -24,7 +24,7 @@ def show_ladder(ladder: Ladder, inverse: Inverse | None) -> list[Any]:
     else:
         lines += ["", *_nothing(ladder)]
     lines += ["", *_offers(ladder)] if ladder.offers else []
-    if inverse is not None:
+    if inverse is not None and inverse != Inverse(None, None, None):
         lines += ["", *_inverse(ladder, inverse)]
     return lines
 

@@ -105,7 +105,9 @@ def _drawn_from(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """peft warns of what is settled here: shared embeddings, layers that are trained whole."""
+    """peft warns of what is settled here (shared embeddings, layers that are trained whole), and asks Transformers by a
+    name that it has left behind."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         yield

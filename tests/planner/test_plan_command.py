@@ -11,6 +11,7 @@ import pytest
 from memcfg.cli import main
 from memcfg.commands.fit import fitted, request_of
 from memcfg.compose import compose
+from memcfg.errors import RequestError
 from memcfg.planner.predict import predict
 from memcfg.planner.prediction import MARGIN
 from memcfg.registry import Registry
@@ -107,6 +108,27 @@ def test_a_budget_chooses_lossless_techniques_with_a_reason(registry: Registry) 
         assert plan.decisions[key].rule == "budget.bytes.planner"
         assert f"{budget / 2**30:.2f} GiB" in (plan.decisions[key].because or "")
     assert predict(plan, registry).verdict(budget) == "fits"
+
+
+def test_a_budget_that_nothing_fits_is_refused_with_what_would_be_needed(registry: Registry) -> None:
+    with pytest.raises(RequestError) as caught:
+        fitted(compose([*SHAPE, "budget=900mib", "run.batch_size=1"], registry=registry), registry)
+    said = str(caught.value)
+    assert said.startswith("`budget`: no set of lossless techniques fits 0.88 GiB; the least that was found needs ")
+    assert " of it for the weights and what lies outside the allocator\n" in said
+
+
+def test_a_laptop_plans_for_the_card_that_has_the_budget(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    words = [word for word in SHAPE if not word.startswith("assume")]
+    assert main(["plan", *words, "budget=24gib", "plan.axes=[checkpointing]", "plan.find=false"]) == 0
+    said = capsys.readouterr()
+    assert "on rtx4090" in said.out
+    assert said.err.startswith(
+        "note: this host has no GPU; supposing `assume.device=rtx4090` (23.99 GiB).\n  `assume.device=cpu` means this host\n"
+    )
 
 
 def test_the_request_behind_a_plan_resolves_to_it(registry: Registry) -> None:

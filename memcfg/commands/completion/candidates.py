@@ -21,6 +21,8 @@ PATHS: Final = ("path", "dir", "folder", "file", "teacher", "resume")
 """Last parts of keys whose values are files or folders."""
 FILES_FOR: Final = ("run", "report", "from-trl")
 """Commands whose first word is a file or a folder."""
+SIZES: Final = ("8gib", "16gib", "24gib", "48gib", "80gib")
+"""Budgets to begin with: a unit is needed, and seen here."""
 OWN: Final = {
     "plugins": ("list", "show", "test", "trace", "new"),
     "completion": ("bash", "zsh", "fish"),
@@ -135,12 +137,22 @@ def _menu(registry: Registry, name: str) -> list[Candidate]:
         from memcfg.core.cards import CARDS
 
         return [(card, "") for card in ("cpu", *CARDS)]
+    if name in ("budget", "budget.bytes"):
+        return _budgets()
     if name.startswith("sweep."):
         from memcfg.commands.sweep import WORDS as SWEEP
 
         return [(word, "") for word in SWEEP.get(name.removeprefix("sweep."), ())]
     option = registry.options.get(name.removeprefix("assume."))
     return [] if option is None else _option_values(option)
+
+
+def _budgets() -> list[Candidate]:
+    """Cards, whose memory a budget may be, and sizes; null for none."""
+    from memcfg.core.cards import CARDS
+
+    cards = [(card, f"{known.memory / 2**30:.1f} GiB") for card, known in CARDS.items()]
+    return [*cards, *((size, "") for size in SIZES), ("null", "")]
 
 
 def _option_values(option: Option) -> list[Candidate]:
