@@ -3,6 +3,7 @@
     machine     what a card is like: rates, workspaces, which attention kernel torch picks there
     trace       births and deaths of storages, in order, and the replay of them
     allocator   a model of CUDA's caching allocator
+    addresses   where CUDA lays the segments that it is asked for
     tracker     the dispatch mode that sees every storage of a simulated step
     simulate    a plan in, a `Prediction` out
 

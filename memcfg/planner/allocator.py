@@ -2,7 +2,7 @@
 
 Requests are rounded up to 512 bytes. Those of at most 1 MiB come from segments of 2 MiB, those below 10 MiB from segments
 of 20 MiB, larger ones from segments of their own size rounded up to 2 MiB. The best fit among cached blocks is taken, and
-split where enough remains. Freed blocks merge with free neighbours of their segment and stay cached. Where a new segment
+split where enough remains; of equally large ones that at the lowest address. Freed blocks merge with free neighbours of their segment and stay cached. Where a new segment
 would exceed the limit, whole cached segments are given back first. With expandable segments each pool is one segment
 that grows in pages at its end.
 """
@@ -12,14 +12,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import Final
 
+from memcfg.planner.addresses import Addresses
+
 MIB: Final = 1 << 20
 ROUND: Final = 512
 SMALL: Final = MIB
 SMALL_SEGMENT: Final = 2 * MIB
 LARGE_SEGMENT: Final = 20 * MIB
 LARGE_FROM: Final = 10 * MIB
-GAP: Final = 64 * MIB
-"""Kept between segments, so that blocks of two never look like neighbours."""
 
 
 class Exceeded(Exception):
@@ -46,7 +46,7 @@ class CachingAllocator:
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self.retries = 0
         self._cached: tuple[list[tuple[int, int, Block]], ...] = ([], [])
-        self._next_address = 0
+        self._addresses = Addresses()
         self._tails: list[Block | None] = [None, None]
 
     def malloc(self, request: int) -> Block:
@@ -79,6 +79,8 @@ class CachingAllocator:
             for entry in whole:
                 cached.remove(entry)
                 self.reserved -= entry[0]
+                if not self.expandable:
+                    self._addresses.give_back(entry[1], entry[0])
                 if self._tails[entry[2].large] is entry[2]:
                     self._tails[entry[2].large] = None
             if self.expandable:
@@ -114,9 +116,7 @@ class CachingAllocator:
         return -(-missing // page) * page
 
     def _fresh(self, size: int, large: bool) -> Block:
-        block = Block(self._next_address, size, large)
-        self._next_address += size + GAP
-        return block
+        return Block(self._addresses.take(size), size, large)
 
     def _grown(self, size: int, large: bool) -> Block:
         """The free end of the pool's one segment, longer by `size`."""

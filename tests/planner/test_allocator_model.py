@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memcfg.planner.addresses import Addresses
 from memcfg.planner.allocator import MIB, Block, CachingAllocator, Exceeded
 
 pytestmark = pytest.mark.torch
@@ -96,6 +97,32 @@ def test_a_segment_in_use_is_not_given_back() -> None:
     allocator.malloc(4 * MIB)
     allocator.empty_cache()
     assert allocator.reserved == 20 * MIB
+
+
+def test_cuda_lays_segments_downwards_and_fills_the_rests_of_its_reservations() -> None:
+    addresses = Addresses()
+    first, second = addresses.take(20 * MIB), addresses.take(20 * MIB)
+    assert first - second == 32 * MIB
+    assert addresses.take(2 * MIB) == second + 20 * MIB, "the lowest rest that has room"
+    assert addresses.take(12 * MIB) == first + 20 * MIB
+    assert addresses.take(40 * MIB) == second - 64 * MIB
+
+
+def test_room_that_was_given_back_is_whole_again() -> None:
+    addresses = Addresses()
+    parts = [addresses.take(16 * MIB) for _ in range(2)]
+    for part in parts:
+        addresses.give_back(part, 16 * MIB)
+    assert addresses.take(32 * MIB) == parts[0]
+
+
+def test_of_equally_large_blocks_the_one_at_the_lowest_address_is_taken() -> None:
+    """The segment that came later lies lower, so it is used first."""
+    allocator = CachingAllocator()
+    earlier, later = allocator.malloc(40 * MIB), allocator.malloc(40 * MIB)
+    allocator.free(earlier)
+    allocator.free(later)
+    assert allocator.malloc(40 * MIB).address == later.address
 
 
 def test_expandable_segments_grow_at_their_end() -> None:
