@@ -150,9 +150,9 @@ def write(out: Path, name: str, result: Any) -> None:
     (out / f"{name}.json").write_text(json.dumps({**machine(), "result": result}, indent=1) + "\n", encoding="utf-8")
 
 
-def kernels(out: Path) -> None:
+def kernels(out: Path, shapes: str) -> None:
     results = []
-    for shape in SHAPES:
+    for shape in (shape for shape in SHAPES if shapes in shape):
         for trained in (True, False):
             results.append(compare(shape, trained))
             print(table(results[-1]), flush=True)
@@ -164,6 +164,7 @@ def kernels(out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/loss"))
+    parser.add_argument("--shapes", default="", help="shapes that contain this, as 64k")
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--end-to-end", action="store_true")
     parser.add_argument("--cpu", action="store_true")
@@ -181,7 +182,7 @@ def main() -> None:
 
         write(options.out, "loss_step", steps())
     else:
-        kernels(options.out)
+        kernels(options.out, options.shapes)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def torch_linear(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tens
 
 PEERS = (
     (None, Peer("memcfg triton", ours("triton", None))),
-    (None, Peer("memcfg torch", ours("torch", 64 << 20))),
+    (None, Peer("memcfg torch", ours("torch", None))),
     ("trl", Peer("TRL fused head", trl)),
     ("liger-kernel", Peer("Liger", liger(None))),
     ("liger-kernel", Peer("Liger, float32 sums", liger(torch.float32))),

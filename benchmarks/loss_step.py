@@ -42,7 +42,7 @@ def variants(net: Any) -> Iterator[tuple[str, Any, AbstractContextManager[Any]]]
     triton = ChunkedHead(transform, None, "cuda", "triton")
     yield "whole logits", FullHead(), nullcontext()
     yield "chunked, triton", triton, nullcontext()
-    yield "chunked, torch", ChunkedHead(transform, 64 << 20, "cuda", "torch"), nullcontext()
+    yield "chunked, torch", ChunkedHead(transform, None, "cuda", "torch"), nullcontext()
     yield "Liger's loss", LigerHead(transform), nullcontext()
     patched = patch_layers(net)
     yield "Liger's layers and loss", LigerHead(transform), patched

@@ -2,16 +2,19 @@
 
     python benchmarks/predict.py predict --out predicted.jsonl            needs no GPU
     python benchmarks/predict.py measure --out measured.jsonl             needs one
+    python benchmarks/predict.py history --out history.json.gz --only q06-short,g1-ckpt     needs one
     python benchmarks/predict.py compare predicted.jsonl measured.jsonl [--out report.json]
 
 Every configuration is measured in a process of its own: forked from one that has loaded the libraries and not touched the
 GPU, so that its allocator, its context and its workspaces are fresh. A step is what training takes: the plan's `build`, then
-`gradients` and `step` on full rows. Peaks are CUDA's own. Times
-are the fastest of the steps after the first: what disturbs the host is no property of a plan."""
+`gradients` and `step` on full rows. Peaks are CUDA's own. Times are the fastest of the steps after the first: what disturbs
+the host is no property of a plan. `history` writes what the allocator was asked for and did, call by call, for reading where
+a prediction of reserved memory went another way."""
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import multiprocessing
 import statistics
@@ -23,6 +26,8 @@ from typing import Any, Final
 
 GIB: Final = 1 << 30
 STEPS: Final = 8
+ENOUGH_S: Final = 5.0
+"""After so many seconds and four steps no further step is timed: long steps are steady."""
 CARD: Final = "h200"
 LIMITS: Final = (0.97, 1.0, 1.03)
 """Limits on reserved memory, as shares of the predicted least, under which some configurations are run again."""
@@ -109,15 +114,15 @@ def predict(name: str) -> dict[str, Any]:
         return {"case": name, "error": f"{type(error).__name__}: {error}"[:600]}
 
 
-def measure(name: str, limit: int | None, pipe: Any) -> None:
+def measure(name: str, limit: int | None, history: bool, pipe: Any) -> None:
     """Run a configuration on the GPU and send what it took."""
     try:
-        pipe.send({"case": name, **_measured(name, limit)})
+        pipe.send({"case": name, **_measured(name, limit, history)})
     except Exception as error:
         pipe.send({"case": name, "error": f"{type(error).__name__}: {error}"[:600]})
 
 
-def _measured(name: str, limit: int | None) -> dict[str, Any]:
+def _measured(name: str, limit: int | None, history: bool) -> dict[str, Any]:
     import torch
 
     from memcfg.compose import resolve
@@ -129,6 +134,8 @@ def _measured(name: str, limit: int | None) -> dict[str, Any]:
     registry = load()
     plan = resolve(CONFIGURATIONS[name].split(), registry=registry)
     hooks = registry.hooks(plan)
+    if history:
+        torch.cuda.memory._record_memory_history(context=None, max_entries=2_000_000)
     if limit is not None:
         torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(0).total_memory)
     run = build(plan, hooks, data=False)
@@ -138,7 +145,9 @@ def _measured(name: str, limit: int | None) -> dict[str, Any]:
     count = counted(run.objective, batches)
     built = torch.cuda.memory_allocated()
     times, peaks = [], []
-    for _ in range(STEPS if limit is None else 2):
+    for _ in range(2 if limit is not None or history else STEPS):
+        if len(times) >= 4 and sum(times) > 1e3 * ENOUGH_S:
+            break
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.synchronize()
         began = time.perf_counter()
@@ -155,8 +164,16 @@ def _measured(name: str, limit: int | None) -> dict[str, Any]:
         "outside_bytes": total - free - torch.cuda.memory_reserved(), "step_ms": round(min(times[1:]), 2),
         "first_ms": round(times[0], 2), "retries": torch.cuda.memory_stats()["num_alloc_retries"],
         "parameters": sum(p.numel() for p in run.model.parameters()), "torch": torch.__version__,
-        "gpu": torch.cuda.get_device_name(), "total_bytes": total,
+        "gpu": torch.cuda.get_device_name(), "total_bytes": total, **({"history": _history()} if history else {}),
     }  # fmt: skip
+
+
+def _history() -> list[tuple[str, int, int]]:
+    """What was asked of the allocator and what it asked of CUDA, in order: action, address, bytes."""
+    import torch
+
+    events = torch.cuda.memory._snapshot()["device_traces"][0]
+    return [(event["action"], event["addr"], event["size"]) for event in events]
 
 
 def _most_reserved() -> int:
@@ -166,10 +183,10 @@ def _most_reserved() -> int:
     return max(torch.cuda.max_memory_reserved(), torch.cuda.memory_reserved())
 
 
-def forked(name: str, limit: int | None = None, timeout: float = 90) -> dict[str, Any]:
+def forked(name: str, limit: int | None = None, timeout: float = 90, history: bool = False) -> dict[str, Any]:
     """`measure` in a fresh process."""
     here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=measure, args=(name, limit, there))
+    process = multiprocessing.get_context("fork").Process(target=measure, args=(name, limit, history, there))
     began = time.perf_counter()
     process.start()
     found = here.recv() if here.poll(timeout) else {"case": name, "error": f"no answer within {timeout} s"}
@@ -230,6 +247,18 @@ def measured_all(names: Sequence[str], seconds: float, predicted: str | None) ->
                     "error": found.get("error"),
                     "wall": found["wall"],
                 }
+
+
+def histories(names: Sequence[str], file: str) -> None:
+    """The allocator's history over `build` and two steps of each configuration, in one compressed JSON file."""
+    loaded()
+    found = {}
+    for name in names:
+        line = forked(name, history=True)
+        found[name] = line.get("history", line.get("error"))
+        print(name, len(found[name]), line["wall"], flush=True)
+        with gzip.open(file, "wt", encoding="utf-8") as out:
+            json.dump(found, out)
 
 
 # -------------------------------------------------------------------------------------------------------- comparing
@@ -306,20 +335,22 @@ def show(report: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("predict", "measure", "compare"))
+    parser.add_argument("what", choices=("predict", "measure", "history", "compare"))
     parser.add_argument("files", nargs="*")
     parser.add_argument("--out")
-    parser.add_argument("--only", default="", help="names that contain this")
+    parser.add_argument("--only", default="", help="names that contain one of these, between commas")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no configuration after so many")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--predicted", help="predictions, to try limits near them")
     asked = parser.parse_args()
-    names = [name for name in CONFIGURATIONS if asked.only in name]
+    names = [name for name in CONFIGURATIONS if any(part in name for part in asked.only.split(","))]
     if asked.what == "predict":
         with ProcessPoolExecutor(asked.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
             write(asked.out, iter(pool.map(predict, names)))
     elif asked.what == "measure":
         write(asked.out, measured_all(names, asked.seconds, asked.predicted))
+    elif asked.what == "history":
+        histories(names, asked.out)
     else:
         report = compare(read(asked.files[0]), read(asked.files[1]))
         show(report)
