@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,28 +19,33 @@ READY, RESULT = "READY", "RESULT "
 def run_all(
     script: str, cases: Sequence[str], arguments: Sequence[str], out: Path, timeout: float = 600, ahead: int = 1
 ) -> None:
-    """Run the cases in order; each result is printed and appended to the JSON Lines file `out`.
+    """Run the cases in order; each result is printed (its beginning, if it is long) and appended to the JSON Lines file `out`.
 
-    So many cases `ahead` of the one that measures load already."""
+    So many processes as `ahead` says load while one measures."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    started = deque(_start(script, case, arguments) for case in cases[:1])
-    for place, case in enumerate(cases):
-        process = started.popleft()
-        lines = _until_ready(process)
-        started.extend(
-            _start(script, later, arguments) for later in cases[place + 1 + len(started) : place + 1 + ahead]
-        )
-        try:
-            text, _ = process.communicate("go\n", timeout=timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            text = f"no result within {timeout:g} s"
-        found = [line for line in text.splitlines() if line.startswith(RESULT)]
-        result = json.loads(found[-1].removeprefix(RESULT)) if found else {"error": (lines + text)[-2000:]}
-        line = json.dumps({"case": case, **result})
-        print(line, flush=True)
+    waiting = list(cases)
+    started: deque[subprocess.Popen[str]] = deque()
+    for case in cases:
+        while waiting and len(started) <= ahead:
+            started.append(_start(script, waiting.pop(0), arguments))
+        line = json.dumps({"case": case, **_result(started.popleft(), timeout)})
+        print(line[:500], flush=True)
         with out.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+
+def _result(process: subprocess.Popen[str], timeout: float) -> dict[str, Any]:
+    """Tell a process to measure, and what it says."""
+    lines = _until_ready(process)
+    began = time.perf_counter()
+    try:
+        text, _ = process.communicate("go\n", timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        text = f"no result within {timeout:g} s"
+    found = [line for line in text.splitlines() if line.startswith(RESULT)]
+    result = json.loads(found[-1].removeprefix(RESULT)) if found else {"error": (lines + text)[-2000:]}
+    return {**result, "wall": round(time.perf_counter() - began, 2)}
 
 
 def measured(prepare: Callable[[], Callable[[], dict[str, Any]]]) -> None:

@@ -5,11 +5,11 @@
     python benchmarks/online.py --out FILE padding.multiple_of=64              with further choices for memcfg's cases
     python benchmarks/online.py --out FILE --tiny                              small enough for a CPU
 
-A step samples eight prompts of lognormal length (median 148, at most 512 tokens) eight times each, at most 256 new tokens, and
+A step samples eight prompts of lognormal length (median 148, at most 512 tokens) eight times each, at most `--new` new tokens, and
 trains on the 64 completions in micro-batches of eight: a 0.6 B shape with random weights, bfloat16, AdamW, no reference. Random
 weights hardly ever end a completion, so both trainers sample and train on the same number of tokens. The reward is the share of
 even token ids: it costs nothing. Each case is a process of its own and trains twice: the first time its shapes are new to every
-kernel, the second time they are not. Seconds are those of whole steps, sampling included, after the third; the peak is that of
+kernel, the second time they are not. Seconds are those of whole steps, sampling included, after the second; the peak is that of
 those steps. `sampling` is the part of memcfg's steps that sampling took."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CASES: dict[str, list[str] | None] = {
     "padding_free": ["padding_free=on"],
 }
 """memcfg's overrides; None is TRL."""
-WARM, PROMPTS, GROUP = 3, 8, 8
+WARM, PROMPTS, GROUP = 2, 8, 8
 
 
 def even(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -38,9 +38,9 @@ def even(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [sum(token % 2 == 0 for token in ids) / len(ids) for ids in completion_ids]
 
 
-def sizes(tiny: bool) -> tuple[int, int, int]:
-    """Words of the vocabulary, the longest prompt and the most new tokens."""
-    return (2000, 40, 8) if tiny else (151_000, 512, 256)
+def sizes(tiny: bool) -> tuple[int, int]:
+    """Words of the vocabulary and the longest prompt."""
+    return (2000, 40) if tiny else (151_000, 512)
 
 
 def prompts(count: int, words: int, longest: int) -> list[list[int]]:
@@ -54,7 +54,7 @@ def prompts(count: int, words: int, longest: int) -> list[list[int]]:
 # --------------------------------------------------------------------------------------------------------- memcfg
 
 
-def memcfg_case(choices: list[str], steps: int, tiny: bool) -> Callable[[], dict[str, Any]]:
+def memcfg_case(choices: list[str], steps: int, new: int, tiny: bool) -> Callable[[], dict[str, Any]]:
     from datasets import Dataset
 
     import memcfg
@@ -62,7 +62,7 @@ def memcfg_case(choices: list[str], steps: int, tiny: bool) -> Callable[[], dict
     from memcfg.engine.trainer import EngineTrainer
     from memcfg.registry import load
 
-    words, longest, new = sizes(tiny)
+    words, longest = sizes(tiny)
     folder = Path(tempfile.mkdtemp())
     (folder / "data.jsonl").write_text('{"prompt": "only so that there are rows"}\n' * 16, encoding="utf-8")
     model = ["model=tiny"] if tiny else ["model=shape", "model.preset=qwen3-0.6b", "model.dtype=bfloat16"]
@@ -91,14 +91,14 @@ def memcfg_case(choices: list[str], steps: int, tiny: bool) -> Callable[[], dict
 # ------------------------------------------------------------------------------------------------------------ TRL
 
 
-def trl_case(steps: int, tiny: bool) -> Callable[[], dict[str, Any]]:
+def trl_case(steps: int, new: int, tiny: bool) -> Callable[[], dict[str, Any]]:
     import torch
     from datasets import Dataset
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
     from trl import GRPOConfig, GRPOTrainer
 
-    words, longest, new = sizes(tiny)
+    words, longest = sizes(tiny)
     vocabulary = {"<pad>": 0, "<eos>": 1, "<unk>": 2, **{f"w{k}": k for k in range(3, words)}}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -152,13 +152,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="results/online.jsonl")
     parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--new", type=int, default=256, help="tokens in a completion")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("overrides", nargs="*")
     args = parser.parse_args()
     if args.case is None:
-        rest = ["--steps", str(args.steps), *(["--tiny"] if args.tiny else []), *args.overrides]
+        rest = ["--steps", str(args.steps), "--new", str(args.new), *(["--tiny"] if args.tiny else []), *args.overrides]
         run_all(__file__, args.cases.split(","), rest, Path(args.out))
         return
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -166,9 +167,9 @@ def main() -> None:
     _torch()
     choices = CASES[args.case]
     if choices is None:
-        measured(lambda: trl_case(args.steps, args.tiny))
+        measured(lambda: trl_case(args.steps, args.new, args.tiny))
     else:
-        measured(lambda: memcfg_case([*choices, *args.overrides], args.steps, args.tiny))
+        measured(lambda: memcfg_case([*choices, *args.overrides], args.steps, args.new, args.tiny))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
     python benchmarks/predict.py predict --out predicted.jsonl            needs no GPU
     python benchmarks/predict.py measure --out measured.jsonl             needs one
-    python benchmarks/predict.py history --out history.json.gz --only q06-short,g1-ckpt     needs one
+    python benchmarks/predict.py history --out history.jsonl --only q06-short,g1-ckpt     needs one
     python benchmarks/predict.py compare predicted.jsonl measured.jsonl [--out report.json]
 
-Every configuration is measured in a process of its own: forked from one that has loaded the libraries and not touched the
-GPU, so that its allocator, its context and its workspaces are fresh. A step is what training takes: the plan's `build`, then
+Every configuration is measured in a process of its own, so that its allocator, its context and its workspaces are fresh. A step is what training takes: the plan's `build`, then
 `gradients` and `step` on full rows. Peaks are CUDA's own. Times are the fastest of the steps after the first: what disturbs
 the host is no property of a plan. `history` writes what the allocator was asked for and did, call by call, for reading where
 a prediction of reserved memory went another way."""
@@ -14,19 +13,20 @@ a prediction of reserved memory went another way."""
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import multiprocessing
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from fresh import measured, run_all
+
 GIB: Final = 1 << 30
-STEPS: Final = 8
-ENOUGH_S: Final = 5.0
+STEPS: Final = 7
+ENOUGH_S: Final = 3.0
 """After so many seconds and four steps no further step is timed: long steps are steady."""
 CARD: Final = "h200"
 LIMITS: Final = (0.97, 1.0, 1.03)
@@ -114,26 +114,13 @@ def predict(name: str) -> dict[str, Any]:
         return {"case": name, "error": f"{type(error).__name__}: {error}"[:600]}
 
 
-def measure(name: str, limit: int | None, history: bool, pipe: Any) -> None:
-    """Run a configuration on the GPU and send what it took."""
-    try:
-        pipe.send({"case": name, **_measured(name, limit, history)})
-    except Exception as error:
-        pipe.send({"case": name, "error": f"{type(error).__name__}: {error}"[:600]})
-
-
-def _measured(name: str, limit: int | None, history: bool) -> dict[str, Any]:
+def _measured(plan: Any, hooks: Any, limit: int | None, history: bool) -> dict[str, Any]:
     import torch
 
-    from memcfg.compose import resolve
     from memcfg.engine.build import build
     from memcfg.engine.update import counted, gradients, step
     from memcfg.planner.batches import full_rows, micro_batches
-    from memcfg.registry import load
 
-    registry = load()
-    plan = resolve(CONFIGURATIONS[name].split(), registry=registry)
-    hooks = registry.hooks(plan)
     if history:
         torch.cuda.memory._record_memory_history(context=None, max_entries=2_000_000)
     if limit is not None:
@@ -183,31 +170,6 @@ def _most_reserved() -> int:
     return max(torch.cuda.max_memory_reserved(), torch.cuda.memory_reserved())
 
 
-def forked(name: str, limit: int | None = None, timeout: float = 90, history: bool = False) -> dict[str, Any]:
-    """`measure` in a fresh process."""
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=measure, args=(name, limit, history, there))
-    began = time.perf_counter()
-    process.start()
-    found = here.recv() if here.poll(timeout) else {"case": name, "error": f"no answer within {timeout} s"}
-    process.join(5)
-    if process.is_alive():
-        process.kill()
-    return {**found, "wall": round(time.perf_counter() - began, 2)}
-
-
-def loaded() -> None:
-    """Load what every configuration needs, without touching the GPU."""
-    import datasets  # noqa: F401
-    import peft  # noqa: F401
-    import transformers.models  # noqa: F401
-
-    from memcfg.engine import build, update  # noqa: F401
-    from memcfg.registry import load
-
-    load()
-
-
 def write(path: str, lines: Iterator[dict[str, Any]]) -> None:
     with Path(path).open("a", encoding="utf-8") as file:
         for line in lines:
@@ -216,49 +178,38 @@ def write(path: str, lines: Iterator[dict[str, Any]]) -> None:
             short = {
                 k: v
                 for k, v in line.items()
-                if k in ("case", "error", "allocated_bytes", "reserved_bytes", "step_ms", "wall", "limited", "runs")
+                if k in ("case", "error", "allocated_bytes", "reserved_bytes", "step_ms", "wall")
             }
             print(json.dumps(short), flush=True)
 
 
 def read(path: str) -> dict[str, dict[str, Any]]:
     lines = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    return {line["case"]: line for line in lines if "limited" not in line}
+    return {line["case"]: line for line in lines}
 
 
-def measured_all(names: Sequence[str], seconds: float, predicted: str | None) -> Iterator[dict[str, Any]]:
-    """Every configuration, as long as there is time; then some again under limits near their predicted least."""
-    began = time.perf_counter()
-    loaded()
-    for name in names:
-        if time.perf_counter() - began > seconds:
-            yield {"case": name, "error": "no time was left"}
-            continue
-        yield forked(name)
-    for name in LIMITED if predicted else ():
-        least = read(predicted or "").get(name, {}).get("smallest_bytes")
-        for share in LIMITS if least else ():
-            if time.perf_counter() - began < seconds:
-                found = forked(name, limit=int(share * least))
-                yield {
-                    "case": name,
-                    "limited": share,
-                    "runs": "error" not in found,
-                    "error": found.get("error"),
-                    "wall": found["wall"],
-                }
+def cases(names: Sequence[str], predicted: str | None) -> list[str]:
+    """Every configuration; with predictions, some under limits near their predicted least instead: `name@bytes`."""
+    if not predicted:
+        return list(names)
+    least = {name: line["smallest_bytes"] for name, line in read(predicted).items() if "error" not in line}
+    return [f"{name}@{int(share * least[name])}" for name in LIMITED if name in least for share in LIMITS]
 
 
-def histories(names: Sequence[str], file: str) -> None:
-    """The allocator's history over `build` and two steps of each configuration, in one compressed JSON file."""
-    loaded()
-    found = {}
-    for name in names:
-        line = forked(name, history=True)
-        found[name] = line.get("history", line.get("error"))
-        print(name, len(found[name]), line["wall"], flush=True)
-        with gzip.open(file, "wt", encoding="utf-8") as out:
-            json.dump(found, out)
+def case(said: str) -> Callable[[], dict[str, Any]]:
+    """One configuration, ready to be measured; with `+history`, what the allocator did is kept."""
+    import datasets  # noqa: F401
+    import peft  # noqa: F401
+    import transformers.models  # noqa: F401
+
+    from memcfg.compose import resolve
+    from memcfg.engine import build, update  # noqa: F401
+    from memcfg.registry import load
+
+    registry = load()
+    name, _, limit = said.removesuffix("+history").partition("@")
+    plan = resolve(CONFIGURATIONS[name].split(), registry=registry)
+    return lambda: _measured(plan, registry.hooks(plan), int(limit) if limit else None, said.endswith("+history"))
 
 
 # -------------------------------------------------------------------------------------------------------- comparing
@@ -335,22 +286,23 @@ def show(report: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("predict", "measure", "history", "compare"))
+    parser.add_argument("what", choices=("predict", "measure", "history", "compare"), nargs="?")
     parser.add_argument("files", nargs="*")
     parser.add_argument("--out")
     parser.add_argument("--only", default="", help="names that contain one of these, between commas")
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no configuration after so many")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--predicted", help="predictions, to try limits near them")
+    parser.add_argument("--predicted", help="predictions: run under limits near them instead")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     names = [name for name in CONFIGURATIONS if any(part in name for part in asked.only.split(","))]
-    if asked.what == "predict":
+    if asked.case:
+        measured(lambda: case(asked.case))
+    elif asked.what == "predict":
         with ProcessPoolExecutor(asked.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
             write(asked.out, iter(pool.map(predict, names)))
-    elif asked.what == "measure":
-        write(asked.out, measured_all(names, asked.seconds, asked.predicted))
-    elif asked.what == "history":
-        histories(names, asked.out)
+    elif asked.what in ("measure", "history"):
+        todo = cases(names, asked.predicted) if asked.what == "measure" else [f"{name}+history" for name in names]
+        run_all(__file__, todo, [], Path(asked.out), timeout=90, ahead=5)
     else:
         report = compare(read(asked.files[0]), read(asked.files[1]))
         show(report)

@@ -5,7 +5,7 @@
     python benchmarks/preference.py --out FILE attention=varlen                with further choices for memcfg's cases
     python benchmarks/preference.py --out FILE --toy                           small enough for a CPU
 
-600 pairs whose prompts and completions have lognormal lengths (medians 148 and 200, at most 1,024 tokens), a 0.6 B shape with
+Eight pairs for every step, whose prompts and completions have lognormal lengths (medians 148 and 200, at most 1,024 tokens), a 0.6 B shape with
 random weights, bfloat16, AdamW, eight pairs to a step, and for DPO a separate reference model that begins as the policy. Each
 case is a process of its own and trains twice: the first time its shapes are new to every kernel, the second time they are
 not. Tokens are those of both completions with their prompts, padding left out, between the end of the fifth step and that of
@@ -51,9 +51,9 @@ def pairs(count: int, words: int, longest: int) -> list[tuple[list[int], list[in
     return [(drawn(5.0), drawn(5.3), drawn(5.3)) for _ in range(count)]
 
 
-def size(toy: bool) -> tuple[int, int, int]:
-    """Pairs, words of the vocabulary and the longest part of a pair."""
-    return (60, 2000, 60) if toy else (600, 151_000, 1024)
+def size(toy: bool, steps: int) -> tuple[int, int, int]:
+    """Pairs, words of the vocabulary and the longest part of a pair. No more pairs than are seen: all trainers see the same."""
+    return (8 * steps, 2000, 60) if toy else (8 * steps, 151_000, 1024)
 
 
 # --------------------------------------------------------------------------------------------------------- memcfg
@@ -78,7 +78,7 @@ def memcfg_case(trainer_name: str, choices: list[str], steps: int, toy: bool) ->
     ]  # fmt: skip
     plan = memcfg.resolve(asked)
     hooks = load().hooks(plan)
-    rows = Dataset.from_list([_row(*pair, reward=trainer_name == "reward") for pair in pairs(*size(toy))])
+    rows = Dataset.from_list([_row(*pair, reward=trainer_name == "reward") for pair in pairs(*size(toy, steps))])
 
     def once() -> tuple[dict[str, float], float]:
         run = build(plan, hooks)
@@ -128,7 +128,7 @@ def trl_case(trainer_name: str, choices: dict[str, Any], steps: int, toy: bool) 
     )
     from trl import DPOConfig, DPOTrainer, RewardConfig, RewardTrainer
 
-    count, words, longest = size(toy)
+    count, words, longest = size(toy, steps)
     vocabulary = {"<pad>": 0, "<eos>": EOS, "<unk>": 2, **{f"w{k}": k for k in range(3, words)}}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

