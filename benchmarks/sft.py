@@ -5,7 +5,7 @@
     python benchmarks/sft.py --out FILE attention=varlen                  with further choices for memcfg's cases
     python benchmarks/sft.py --out FILE --toy                             small enough for a CPU
 
-4,000 documents of lognormal length (median 403, cut at 4,096 tokens), a 0.6 B shape with random weights, bfloat16, AdamW,
+1,000 documents of lognormal length (median 403, cut at 4,096 tokens), a 0.6 B shape with random weights, bfloat16, AdamW,
 rows of at most 2,048 tokens. Each case is a process of its own and trains twice: the first time its shapes are new to every
 kernel, the second time they are not. Tokens are supervised ones, between the end of the fifth step and that of the last."""
 
@@ -39,7 +39,7 @@ CASES: dict[str, Any] = {
     "packed_in_backward": [*PACKED, "optimizer=in_backward"],
 }
 """TRL's cases are arguments of its configuration, memcfg's are overrides."""
-WARM = 5
+WARM, DOCUMENTS = 5, 1000
 
 
 def documents(count: int, longest: int, words: int) -> list[list[int]]:
@@ -102,7 +102,7 @@ def timed(trainer: Any, clock: Clock, tokens_of: Callable[[Any], int]) -> None:
 
 def memcfg_case(choices: list[str], steps: int, toy: bool, profile: str | None) -> Callable[[], dict[str, Any]]:
     folder = Path(tempfile.mkdtemp())
-    docs = documents(60 if toy else 4000, 200 if toy else 4096, 2000 if toy else 151_000)
+    docs = documents(60 if toy else DOCUMENTS, 200 if toy else 4096, 2000 if toy else 151_000)
     lines = (json.dumps({"input_ids": ids}) + "\n" for ids in docs)
     (folder / "data.jsonl").write_text("".join(lines), encoding="utf-8")
     model = (
@@ -148,7 +148,7 @@ def trl_case(choices: dict[str, Any], steps: int, toy: bool) -> Callable[[], dic
 
     words = Tokenizer(models.WordLevel({"<pad>": 0, "<eos>": 1, "<unk>": 2}, unk_token="<unk>"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
-    docs = documents(60 if toy else 4000, 200 if toy else 4096, 2000 if toy else 151_000)
+    docs = documents(60 if toy else DOCUMENTS, 200 if toy else 4096, 2000 if toy else 151_000)
     sizes = (
         {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 2048}
         if toy

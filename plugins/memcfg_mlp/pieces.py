@@ -51,7 +51,9 @@ class _Pieces(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (hidden,) = ctx.saved.pop().grad_fn.saved_tensors
+        kept = ctx.saved.pop()  # named: in torch 2.11 a node gives up what it saved with the last tensor that it made
+        (hidden,) = kept.grad_fn.saved_tensors
+        del kept
         inputs_wanted, sums = ctx.needs_input_grad[0], _Sums(ctx.parameters, many=ctx.pieces > 1)
         over_hidden = torch.empty_like(hidden) if inputs_wanted else None
         with ctx.random.again(), ctx.autocast():
