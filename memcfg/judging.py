@@ -1,12 +1,12 @@
 """What completions are worth: reward functions and judges by name, called and checked.
 
-    found = hooks.rewards(plan=plan, found=[])                      # Reward("length", function), Judge("longer", function)
+    found = hooks.rewards(plan=plan, found=[], bench=bench)         # Reward("length", function), Judge("longer", function)
     rewards = chosen(found, ["length"], weights, tokenizer)
     values = rewards(sampled)                                       # float64 [completions, functions]
 
 A reward function takes any of these by name, each a list with one entry for each completion, and gives a number for each:
-`prompts` and `completions` (text; messages where the row's prompt is messages), `completion_ids`, `finished` (whether it
-ended by itself), and every column of the data by its own name. A judge takes `prompts` and `completions` (pairs), and the
+`prompts` and `completions` (text; messages where the row's prompt is messages), `prompt_ids` and `completion_ids`, `finished`
+(whether it ended by itself), and every column of the data by its own name. A judge takes `prompts` and `completions` (pairs), and the
 columns, and gives for each pair 0 or 1: which of the two is better.
 """
 
@@ -17,12 +17,15 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from memcfg.errors import MemcfgError, Problem, RequestError, RunError
 from memcfg.rollouts import Round
+
+if TYPE_CHECKING:
+    from memcfg.batch import Attention, Layout
 
 OPTION: Final = "rewards.functions"
 JUDGE_OPTION: Final = "online_dpo.judge"
@@ -30,10 +33,13 @@ JUDGE_OPTION: Final = "online_dpo.judge"
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward function and its name."""
+    """A reward function and its name. `label`: what figures call it, where that is something else; `option`: the one that
+    named it, for errors."""
 
     name: str
     function: Callable[..., Sequence[float]]
+    label: str | None = None
+    option: str = OPTION
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,17 @@ class Judge:
 
     name: str
     function: Callable[..., Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a model that judges completions is run with: the device, the trained model's tokenizer, the plan's layout for a
+    tokenizer, and its attention for a model, on which it is switched on."""
+
+    device: str
+    tokenizer: Any
+    layout: Callable[[Any], Layout]
+    attention: Callable[[torch.nn.Module], Attention]
 
 
 @dataclass(frozen=True)
@@ -54,13 +71,15 @@ class Rewards:
 
     @property
     def names(self) -> list[str]:
-        return [reward.name for reward in self.functions]
+        return [reward.label or reward.name for reward in self.functions]
 
     def __call__(self, sampled: Round) -> torch.Tensor:
         """Float64 [completions, functions], of this process's completions. Raises `RunError` for a function that raises, or
         that does not give one finite number for each completion."""
         given = arguments(sampled, self.tokenizer)
-        columns = [_checked(reward, _called(reward, OPTION, given), len(sampled.samples)) for reward in self.functions]
+        columns = [
+            _checked(reward, _called(reward, reward.option, given), len(sampled.samples)) for reward in self.functions
+        ]
         return torch.tensor(columns, dtype=torch.float64).T.contiguous()
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
@@ -127,6 +146,7 @@ def arguments(sampled: Round, tokenizer: Any) -> dict[str, list[Any]]:
             text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
             for prompt, text in zip(prompts, texts, strict=True)
         ],
+        "prompt_ids": [list(prompt) for prompt in sampled.prompts],
         "completion_ids": [list(sample.ids) for sample in sampled.samples],
         "finished": [sample.finished for sample in sampled.samples],
     }
@@ -156,14 +176,14 @@ def _checked(reward: Reward, values: Any, count: int) -> list[float]:
     """The values as numbers, one for each completion."""
     if not isinstance(values, Sequence | torch.Tensor) or isinstance(values, str) or len(values) != count:
         text = f"the reward `{reward.name}` gave {_size(values)} for {count} completions"
-        raise RunError(Problem(text, key=OPTION))
+        raise RunError(Problem(text, key=reward.option))
     found = [_number(value) for value in values]
     for place, number in enumerate(found):
         if number is None or not math.isfinite(number):
             text = (
                 f"the reward `{reward.name}` gave {values[place]!r} for completion {place}, which is no finite number"
             )
-            raise RunError(Problem(text, key=OPTION))
+            raise RunError(Problem(text, key=reward.option))
     return [number for number in found if number is not None]
 
 

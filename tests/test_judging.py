@@ -46,7 +46,7 @@ def broken() -> list[float]:
         (
             lambda answer: [1.0] * 4,
             "the reward `mine` asks for `answer`, and the rows have no such column; there are `level`, `prompts`, "
-            "`completions`, `completion_ids`, `finished`",
+            "`completions`, `prompt_ids`, `completion_ids`, `finished`",
         ),
     ],
 )

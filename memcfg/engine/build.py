@@ -17,6 +17,7 @@ from memcfg.engine.joining import spreads
 from memcfg.engine.ledger import Ledger
 from memcfg.engine.loader import MicroBatches
 from memcfg.errors import DataError, Problem
+from memcfg.judging import Bench
 from memcfg.rollouts import Renewing, Sampling
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     reference: Reference | None = hooks.reference(plan=plan, model=model, load=load) if compared else None
     generation = None
     if isinstance(objective, Sampling) and data:
-        objective.judged_by(tokenizer, hooks.rewards(plan=plan, found=[]))
+        objective.judged_by(tokenizer, hooks.rewards(plan=plan, found=[], bench=_bench(plan, hooks, device, tokenizer)))
         generation = hooks.generate(plan=plan, model=model, tokenizer=tokenizer)
     if isinstance(objective, Taught):
         objective.learn_from(load, model, tokenizer)
@@ -123,6 +124,14 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
         objective, optimizer, reference=reference, spread=spread, generation=generation,
         contexts=list(hooks.step_context(plan=plan, model=model, contexts=[])),
         ledger=ledgers["train"], eval_ledger=ledgers["eval"], grouping=hooks.grouping(plan=plan, grouping=None),
+    )  # fmt: skip
+
+
+def _bench(plan: Plan, hooks: Hooks, device: str, tokenizer: Any) -> Bench:
+    """What models that judge completions are run with."""
+    return Bench(
+        device, tokenizer, lambda tokenizer: hooks.layout(plan=plan, tokenizer=tokenizer),
+        lambda model: hooks.attention(plan=plan, model=model),
     )  # fmt: skip
 
 

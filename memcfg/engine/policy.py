@@ -238,7 +238,7 @@ def sampled_of(plan: Plan, completions: int, **own: Any) -> Sampled:
     """What a trainer's options have in common with others': `own` are fields of `Sampled` that it has options for."""
     return Sampled(
         completions=completions, limit=plan["generation.max_new_tokens"], temperature=plan["generation.temperature"],
-        rewards=plan["rewards.functions"], weights=plan["rewards.weights"], **own,
+        rewards=[*plan["rewards.functions"], *plan["rewards.models"]], weights=plan["rewards.weights"], **own,
     )  # fmt: skip
 
 

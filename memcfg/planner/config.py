@@ -8,8 +8,7 @@ from typing import Any
 
 from memcfg import hub
 from memcfg.errors import Problem, RunError
-
-KEY = "model.path"
+from memcfg.modelfiles import KEY, refuse_missing
 
 
 def fetch(plan: Mapping[str, Any]) -> bool:
@@ -37,12 +36,6 @@ def fetch(plan: Mapping[str, Any]) -> bool:
         fix = "a hub id needs the network or an earlier download; or give a folder that holds `config.json`"
         raise RunError(Problem(f"the configuration of `{path}` cannot be had: {reason}", key=KEY, fix=fix)) from error
     return True
-
-
-def refuse_missing(path: str) -> None:
-    """Raise `RunError` for the path of a folder that is not there, which no hub id looks like."""
-    if path.startswith(("/", ".", "~")) or "\\" in path or path.count("/") > 1:
-        raise RunError(Problem(f"no such folder `{path}`", key=KEY))
 
 
 def _read(folder: Path) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from memcfg.engine.evidence import Effective
     from memcfg.engine.ledger import Ledger
     from memcfg.engine.spread import Spread
-    from memcfg.judging import Judge, Reward
+    from memcfg.judging import Bench, Judge, Reward
     from memcfg.plan import Plan
     from memcfg.rollouts import Generation
 
@@ -161,9 +161,10 @@ def memcfg_sampling_context(
 
 
 @chain("found")
-def memcfg_rewards(plan: Plan, found: list[Reward | Judge]) -> list[Reward | Judge]:
-    """Reward functions and pairwise judges by name, which `rewards.functions` and a trainer's own options choose from:
-    `memcfg.judging` says what they are given and give. Returns `found` with its own added."""
+def memcfg_rewards(plan: Plan, found: list[Reward | Judge], bench: Bench) -> list[Reward | Judge]:
+    """Reward functions and pairwise judges by name, which `rewards.functions`, `rewards.models` and a trainer's own options
+    choose from: `memcfg.judging` says what they are given and give. `bench` is what a model that judges is run with. Returns
+    `found` with its own added."""
 
 
 # ------------------------------------------------------------------------------------------------ what was real

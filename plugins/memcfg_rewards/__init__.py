@@ -13,21 +13,46 @@ embedded = key("data.source") == "stdlib"
 functions = Setting(
     "rewards.functions", list, default=[], doc="names of reward functions; `module:function` with `rewards.trust_code`"
 )
-weights = Setting("rewards.weights", list, default=None, nullable=True, doc="a weight for each; null is 1 each")
+models = Setting(
+    "rewards.models", list, default=[], doc="folders of reward models: sequence classifiers with one output"
+)
+weights = Setting(
+    "rewards.weights",
+    list,
+    default=None,
+    nullable=True,
+    doc="a weight for each function, then for each model; null is 1 each",
+)
 trust = Setting("rewards.trust_code", bool, default=False, doc="import the functions that are named by their module")
 
 
 def _named(values: Mapping[str, Any]) -> str | None:
-    if values["rewards.functions"] or values.get("online_dpo.judge"):
+    if values["rewards.functions"] or values["rewards.models"] or values.get("online_dpo.judge"):
         return None
     return "no reward function is named: add for example `rewards.functions=[finished]`"
 
 
+def _distinct(values: Mapping[str, Any]) -> str | None:
+    given = values["rewards.models"]
+    wrong = next((path for path in given if not isinstance(path, str) or not path.strip()), None)
+    if wrong is not None:
+        return f"`rewards.models` lists {wrong!r}, which is no folder"
+    twice = next((path for path in given if given.count(path) > 1), None)
+    return None if twice is None else f"`rewards.models` lists `{twice}` twice: give it a larger weight instead"
+
+
+def _one_judge(values: Mapping[str, Any]) -> str | None:
+    judge, given = values["online_dpo.judge"], values["rewards.models"]
+    return f"`online_dpo.judge={judge}` judges, so the model `{given[0]}` is not read" if judge and given else None
+
+
 def _weighed(values: Mapping[str, Any]) -> str | None:
-    count, given = len(values["rewards.functions"]), values["rewards.weights"]
+    functions, models = len(values["rewards.functions"]), len(values["rewards.models"])
+    count, given = functions + models, values["rewards.weights"]
     if given is None or (len(given) == count and all(type(w) in (int, float) for w in given)):
         return None
-    return f"`rewards.weights={given}` is not one number for each of the {count} reward functions"
+    what = f"the {functions} reward functions" + (f" and {models} reward models" if models else "")
+    return f"`rewards.weights={given}` is not one number for each of {what}"
 
 
 def _trusted(values: Mapping[str, Any]) -> str | None:
@@ -42,7 +67,7 @@ def _trusted(values: Mapping[str, Any]) -> str | None:
 plugin = Plugin(
     name="rewards",
     doc="reward functions by name",
-    options=[functions, weights, trust],
+    options=[functions, models, weights, trust],
     rules=[
         Default(
             functions, ["kinds"], when=online & embedded, id="rewards.functions.stdlib",
@@ -53,7 +78,7 @@ plugin = Plugin(
             because="every prompt held out is completed several times at each evaluation",
         ),
         Check(
-            [functions, "online_dpo.judge"], _named, when=online, id="rewards.functions.needed",
+            [functions, models, "online_dpo.judge"], _named, when=online, id="rewards.functions.needed",
             because="completions must be worth something",
         ),
         Check(
@@ -61,12 +86,21 @@ plugin = Plugin(
             because="code runs only where you say so",
         ),
         Check(
-            [functions, weights], _weighed, when=online, id="rewards.weights.each",
+            [functions, models, weights], _weighed, when=online, id="rewards.weights.each",
             because="the reward is the weighted sum of the functions'",
         ),
-        *only_when(online, functions, weights, trust, because="this trainer rewards no completions"),
+        Check(
+            [models], _distinct, when=online, id="rewards.models.distinct",
+            because="each is loaded once, beside the policy",
+        ),
+        Check(
+            [models, "online_dpo.judge"], _one_judge, when=key("trainer.name") == "online_dpo", id="rewards.models.judge",
+            because="a pairwise judge stands in for rewards",
+        ),
+        *only_when(online, functions, models, weights, trust, because="this trainer rewards no completions"),
     ],
     groups={"rewards": "what completions are worth"},
     hooks="memcfg_rewards.hooks",
+    preflight="memcfg_rewards.folders:look",
     active=online,
 )  # fmt: skip

@@ -8,19 +8,33 @@ from typing import Any
 
 from memcfg import Plan, Problem, RequestError, hookimpl
 from memcfg.engine.evidence import Effective
-from memcfg.judging import OPTION, Judge, Reward
+from memcfg.judging import OPTION, Bench, Judge, Reward
+from memcfg_rewards.folders import OPTION as MODELS
+from memcfg_rewards.folders import labels
 from memcfg_rewards.verifiable import finished, kinds
 
 BUILT_IN = (Reward("kinds", kinds), Reward("finished", finished))
 
 
 @hookimpl
-def memcfg_rewards(plan: Plan, found: list[Any]) -> list[Any]:
+def memcfg_rewards(plan: Plan, found: list[Any], bench: Bench) -> list[Any]:
     """Names with a colon are functions of modules."""
     named = [name for name in plan["rewards.functions"] if isinstance(name, str) and ":" in name]
     judge = plan.get("online_dpo.judge")
     judges = [Judge(judge, imported(judge, plan, "online_dpo.judge"))] if judge and ":" in judge else []
-    return [*found, *BUILT_IN, *(Reward(name, imported(name, plan, OPTION)) for name in named), *judges]
+    models = _models(plan, bench) if judge is None else []
+    return [*found, *BUILT_IN, *(Reward(name, imported(name, plan, OPTION)) for name in named), *judges, *models]
+
+
+def _models(plan: Plan, bench: Bench) -> list[Reward]:
+    paths = plan["rewards.models"]
+    if not paths:
+        return []
+    from memcfg_rewards.models import load  # Transformers' models, which other rewards need not wait for
+
+    return [
+        Reward(path, load(plan, path, bench), label, MODELS) for path, label in zip(paths, labels(paths), strict=True)
+    ]
 
 
 @hookimpl
@@ -30,7 +44,13 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     if rewards is None:
         return found
     text = ", ".join(f"{weight:g} x `{name}`" for name, weight in zip(rewards.names, rewards.weights, strict=True))
-    return [*found, Effective("rewards.functions", rewards.names, text)]
+    models = [reward for reward in rewards.functions if reward.option == MODELS]
+    said = "; ".join(reward.function.describe() for reward in models) or "no model judges"
+    return [
+        *found,
+        Effective("rewards.functions", [r.name for r in rewards.functions if r.option != MODELS], text),
+        Effective("rewards.models", [reward.name for reward in models], said),
+    ]
 
 
 def imported(name: str, plan: Plan, option: str) -> Callable[..., Any]:

@@ -100,7 +100,10 @@ def _rewards(said: Said, out: Outcome) -> None:
     """Rewards are functions, which a config cannot hold."""
     if (weights := said["reward_weights"]) is not None:
         out.carry("rewards.weights", weights, said.text("reward_weights"))
-    text = "functions are not read: name them with `rewards.functions=[module:function] rewards.trust_code=true`"
+    text = (
+        "functions are not read: name them with `rewards.functions=[module:function] rewards.trust_code=true`, "
+        "folders of models with `rewards.models=[FOLDER]`"
+    )
     out.remark("open", "the rewards", text)
 
 

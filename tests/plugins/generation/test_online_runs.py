@@ -193,7 +193,7 @@ def test_a_column_that_a_reward_reads_must_be_there(tmp_path: Path) -> None:
         ran(tmp_path, "grpo", path=f"data.path={file}")
     assert str(caught.value) == (
         "`rewards.functions`: the reward `kinds` asks for `wanted`, and the rows have no such column; there are `prompts`, "
-        "`completions`, `completion_ids`, `finished`"
+        "`completions`, `prompt_ids`, `completion_ids`, `finished`"
     )
 
 
