@@ -20,7 +20,7 @@ from typing import Final
 from memcfg.commands import COMMANDS
 from memcfg.commands.arguments import Arguments, read
 from memcfg.commands.launch import Told
-from memcfg.commands.ranks import launched, may_speak, rank
+from memcfg.commands.ranks import launched, lost, may_speak, rank
 from memcfg.compose.spelling import nearest
 from memcfg.errors import MemcfgError, Problem, RequestError, RunError
 from memcfg.report.console import Terminal, Unwritable, results_alone
@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt as stop:
         _debug()
-        if not launched():  # else the launcher says it, once
+        if (gone := lost(stop)) is not None and may_speak(gone):
+            _tell(gone, terminal)
+        elif not launched():  # else the launcher says it, once
             terminal.fail("terminated" if isinstance(stop, Terminated) else "interrupted")
         return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
     except BrokenPipeError:

@@ -123,6 +123,13 @@ class Away(RunError):
     taken a step it is saved before it ends."""
 
 
+class Lost(RunError):
+    """Another process of the run is gone, which this one noticed when it waited for it: a consequence, not the fault.
+    `stands_in`: whether this process says so, because the first one cannot."""
+
+    stands_in = False
+
+
 class OutOfMemory(RunError):
     """The device ran out of memory while training. `allocated_bytes` and `reserved_bytes`: the most in use until then;
     `lengths`: the documents of each row of the largest micro-batch so far."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _heeded: set[int] = set()
@@ -21,6 +23,22 @@ def heed(number: int, handler: Callable[[int, Any], Any]) -> Any:
         os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_forget)
     _heeded.add(number)
     return signal.signal(number, handler)
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """A SIGTERM that comes while this holds is heeded at its end: for what takes a moment and is never made up for."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = heed(signal.SIGTERM, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if came:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _hold() -> None:

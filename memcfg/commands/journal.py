@@ -19,10 +19,11 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from memcfg.commands.ranks import rank
+from memcfg.commands.ranks import TYPED, lost
 from memcfg.errors import MemcfgError
 from memcfg.files import write_atomic
 from memcfg.planfile import MASKED, secrets
+from memcfg.signals import unhurried
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
@@ -37,11 +38,8 @@ TOLD: Final = ("torch", "transformers", "accelerate", "datasets", "peft", "token
 
 @contextmanager
 def journal(plan: Plan, folder: Path, terminal: Terminal) -> Iterator[None]:
-    """Keep `run.json` around a run, and make `report.html` once there is something to tell. In a distributed run only
-    the first process writes. A page that cannot be made is a warning: the run is what counts."""
-    if rank() > 0:
-        yield
-        return
+    """Keep `run.json` around a run, and make `report.html` once there is something to tell: for the only process or the first
+    of several. A page that cannot be made is a warning: the run is what counts."""
     said, before, logged = begun(plan, sys.argv), _earlier(folder), _logged(folder)
     _write(folder, said)
     try:
@@ -50,16 +48,16 @@ def journal(plan: Plan, folder: Path, terminal: Terminal) -> Iterator[None]:
         if before is not None and _logged(folder) == logged:  # a run that was to be gone on with, and was refused
             write_atomic(folder / JOURNAL_FILE, before)
         elif (folder / JOURNAL_FILE).exists():  # else the folder was cleared: it never became a run
-            _end(folder, said | _failure(error), terminal)
+            end(folder, said | failure(lost(error) or error), terminal)
         raise
-    _end(folder, said | {"status": "completed"}, terminal)
+    end(folder, said | {"status": "completed"}, terminal)
 
 
 def begun(plan: Plan, argv: Sequence[str]) -> dict[str, Any]:
     """What is known before a run."""
     return {
         "status": "running",
-        "command": command(argv, secrets(plan)),
+        "command": json.loads(typed) if (typed := os.environ.get(TYPED)) else command(argv, secrets(plan)),
         "started": _now(),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -104,7 +102,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _failure(error: BaseException) -> dict[str, Any]:
+def failure(error: BaseException) -> dict[str, Any]:
+    """What `run.json` says of a run that an error ended."""
     if isinstance(error, KeyboardInterrupt):
         return {"status": "interrupted"}
     if isinstance(error, MemcfgError):
@@ -114,12 +113,14 @@ def _failure(error: BaseException) -> dict[str, Any]:
     return {"status": "failed", "error": f"{type(error).__name__}: {error}"}
 
 
-def _end(folder: Path, said: dict[str, Any], terminal: Terminal) -> None:
-    try:
-        _write(folder, said | {"ended": _now()})
-        write_page(folder)
-    except Exception as error:
-        terminal.say(f"warning: no `{PAGE_FILE}`: {error}")
+def end(folder: Path, said: Mapping[str, Any], terminal: Terminal) -> None:
+    """Write down how a run ended, and its page. A launcher that has lost patience waits until that is done."""
+    with unhurried():
+        try:
+            _write(folder, {**said, "ended": _now()})
+            write_page(folder)
+        except Exception as error:
+            terminal.say(f"warning: no `{PAGE_FILE}`: {error}")
 
 
 def write_page(folder: Path) -> Path:

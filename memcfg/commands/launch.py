@@ -5,6 +5,7 @@ it. If one fails all are stopped; signals are handed on; and if the parent dies,
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from memcfg.commands.ranks import TYPED
 from memcfg.errors import MemcfgError, RunError
 from memcfg.signals import heed
 
@@ -36,10 +38,12 @@ class Told(MemcfgError):
         self.exit_code = code
 
 
-def run_together(plan_file: Path, count: int, flags: Sequence[str], secrets: Mapping[str, str], *, cpu: bool) -> None:
-    """Run a plan in `count` processes in its own folder. Raises as `together`."""
+def run_together(
+    plan_file: Path, count: int, flags: Sequence[str], secrets: Mapping[str, str], typed: Sequence[str], *, cpu: bool
+) -> None:  # fmt: skip
+    """Run a plan in `count` processes in its own folder. `typed`: the words that the user wrote. Raises as `together`."""
     command = [sys.executable, "-m", "memcfg", "run", str(plan_file), f"run.dir={plan_file.parent}", *flags]
-    environment = {**os.environ, **secrets}
+    environment = {**os.environ, **secrets, TYPED: json.dumps(typed)}
     if cpu:
         environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     together(command, count, environment)
@@ -51,17 +55,18 @@ def together(command: list[str], count: int, environment: Mapping[str, str]) -> 
     shared = {**environment, **_meeting_place(), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     places = [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     processes: list[Process] = []
+    codes: list[int | None] = []
     with _handing_on(processes) as received:
         try:
             processes += [_started(command, place) for place in places]
-            _watch(processes, received)
+            codes = _watch(processes, received)
         finally:
             _stop(processes)
     if received:
         from memcfg.cli import Terminated
 
         raise KeyboardInterrupt if received[0] == signal.SIGINT else Terminated
-    _tell(processes)
+    _tell(codes)
 
 
 def _meeting_place() -> dict[str, str]:
@@ -102,13 +107,14 @@ def _handing_on(processes: Sequence[Process]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _watch(processes: Sequence[Process], received: Sequence[int]) -> None:
-    """Wait until all have ended, or one has failed. One that ends because it was asked to has not failed: the others may
-    still be saving."""
+def _watch(processes: Sequence[Process], received: Sequence[int]) -> list[int | None]:
+    """Wait until all have ended, or one has failed; what is known then of how each ended. One that ends because it was asked
+    to has not failed: the others may still be saving."""
     while None in (codes := [process.poll() for process in processes]):
         if set(codes) - {None, 0, *(128 + number for number in received)}:
-            return
+            break
         time.sleep(POLL)
+    return codes
 
 
 def _stop(processes: Sequence[Process]) -> None:
@@ -125,16 +131,17 @@ def _stop(processes: Sequence[Process]) -> None:
             process.wait()
 
 
-def _tell(processes: Sequence[Process]) -> None:
-    """Raise for the process that failed first: one that was killed before one that says it failed."""
-    codes = [process.returncode for process in processes]
-    killed = next(((r, c) for r, c in enumerate(codes) if c < 0 and c not in (-signal.SIGTERM, -signal.SIGKILL)), None)
-    killed = killed or next(((r, c) for r, c in enumerate(codes) if c == -signal.SIGKILL), None)
-    failed = next(((r, c) for r, c in enumerate(codes) if c > 0 and c != 128 + signal.SIGTERM), None)
-    if failed:
-        raise Told(f"process {failed[0]} of {len(codes)} ended with exit code {failed[1]}", failed[1])
+def _tell(codes: Sequence[int | None]) -> None:
+    """Raise for the process that failed first: one that was killed before one that says it failed, which may only have
+    noticed. `codes`: how each had ended when the others were still left alone."""
+    ended = [(number, code) for number, code in enumerate(codes) if code]
+    ended.sort(key=lambda end: end[1] != -signal.SIGKILL)  # what aborts beside it may be the consequence
+    killed = next(((r, c) for r, c in ended if c < 0 and c != -signal.SIGTERM), None)
+    failed = next(((r, c) for r, c in ended if c > 0 and c != 128 + signal.SIGTERM), None)
     if killed:
         why = " (out of memory on the host, most likely)" if killed[1] == -signal.SIGKILL else ""
         raise RunError(f"process {killed[0]} of {len(codes)} was ended by signal {-killed[1]}{why}; all were stopped")
-    if any(codes):
+    if failed:
+        raise Told(f"process {failed[0]} of {len(codes)} ended with exit code {failed[1]}", failed[1])
+    if ended:
         raise Told("the processes were terminated", 128 + signal.SIGTERM)

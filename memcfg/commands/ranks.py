@@ -9,8 +9,13 @@ import os
 import time
 from typing import Final
 
+from memcfg.errors import Lost
+
 GRACE: Final = 8.0
 """Seconds in which the first process can say what all of them ran into."""
+
+TYPED: Final = "MEMCFG_TYPED"
+"""Set for processes that memcfg itself starts: the words that the user typed, as JSON."""
 
 LOST: Final = ("connection closed by peer", "connection reset by peer", "broken pipe", "nccl", "socket")
 """Words of what torch says where another process is gone: not the fault, but a consequence of it."""
@@ -28,6 +33,8 @@ def launched() -> bool:
 
 def may_speak(error: BaseException) -> bool:
     """Whether this process is the one to tell an error, which may take a moment to find out."""
+    if isinstance(error, Lost):  # where memcfg is the launcher, it knows who was lost
+        return TYPED not in os.environ and (rank() == 0 or error.stands_in)
     if not launched() or (rank() == 0 and not _consequence(error)):
         return True
     try:
@@ -35,6 +42,14 @@ def may_speak(error: BaseException) -> bool:
     except KeyboardInterrupt:  # ended by the launcher: somebody has spoken
         return False
     return True
+
+
+def lost(error: BaseException | None) -> Lost | None:
+    """What an error is about, if that is another process that is gone: a launcher that ends the others interrupts whatever
+    they are doing about it."""
+    while error is not None and not isinstance(error, Lost):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _consequence(error: BaseException) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
-from memcfg.commands.journal import JOURNAL_FILE, PAGE_FILE, journal
+from memcfg.commands.journal import JOURNAL_FILE, PAGE_FILE, command, journal
 from memcfg.commands.ranks import launched, rank
+from memcfg.commands.survivors import close, standing_by
 from memcfg.errors import OutOfMemory, Problem, RequestError, RunError
 from memcfg.files import reason, write_atomic
 from memcfg.report.console import Terminal
@@ -99,7 +101,7 @@ def execute(
     if together:
         return _together(plan, folder, together, terminal, made)
     terminal.say("", header(plan.device, str(folder)))
-    with journal(plan, folder, terminal):
+    with journal(plan, folder, terminal) if rank() == 0 else standing_by(folder, terminal):
         try:
             if made is not None:
                 save(plan, folder / PLAN_FILE)
@@ -156,9 +158,11 @@ def _together(plan: Plan, folder: Path, count: int, terminal: Terminal, made: bo
     try:
         if made is not None or resumed:
             save(plan, file)
-        run_together(file, count, flags, secrets(plan), cpu=plan.device == "cpu")
-    except BaseException:
-        _clear(folder, made)
+        typed = command(sys.argv, secrets(plan))
+        run_together(file, count, flags, secrets(plan), typed, cpu=plan.device == "cpu")
+    except BaseException as error:
+        _clear(folder, made, PAGE_FILE)
+        close(folder, error, terminal)
         raise
     finally:
         if resumed:
@@ -254,10 +258,10 @@ def _unusable(folder: Path, text: str) -> Problem:
     return Problem(f"cannot use `{folder}`: {text}", key="run.dir", fix="choose a `run.dir` that you may write")
 
 
-def _clear(folder: Path, made: bool | None) -> None:
-    """Take a plan away that never became a run, and the folder if it was made for it, `runs` too if it is empty. Nothing
-    is taken from a folder that was somebody else's (`made` is None)."""
-    left = {PLAN_FILE, JOURNAL_FILE}
+def _clear(folder: Path, made: bool | None, *more: str) -> None:
+    """Take a plan away that never became a run (with `more` that says so), and the folder if it was made for it, `runs` too
+    if it is empty. Nothing is taken from a folder that was somebody else's (`made` is None)."""
+    left = {PLAN_FILE, JOURNAL_FILE, *more}
     if made is None or not folder.exists() or {path.name for path in folder.iterdir()} - left:
         return
     for name in left:

@@ -29,7 +29,7 @@ from memcfg.engine import memory, resuming, tracking
 from memcfg.engine.build import Run, build
 from memcfg.engine.checkpoint import PREFIX, Checkpoint
 from memcfg.engine.course import Course
-from memcfg.engine.joining import Group, join
+from memcfg.engine.joining import Group, join, relying
 from memcfg.engine.reporter import Reporter, Silent
 from memcfg.engine.same import same_start
 from memcfg.engine.saving import run_folder
@@ -92,7 +92,7 @@ def train(
     folder = Path(run_dir)
     refuse(plan)
     group = group or join(plan, hooks)
-    with run_folder(folder, used=resuming.in_place(plan, folder), main=group.main), no_bars():
+    with relying(group), run_folder(folder, used=resuming.in_place(plan, folder), main=group.main), no_bars():
         start = resuming.start(plan, folder, reporter.note, group)
         set_seed(plan["run.seed"])
         reporter.stage("preparing the data and the model")
@@ -180,7 +180,7 @@ def _goes_on(trainer: EngineTrainer, course: Course, folder: Path) -> None:
 def _run(trainer: EngineTrainer, largest: memory.Largest, point: Checkpoint | None) -> None:
     """Train, from a checkpoint if there is one. Raises `OutOfMemory` in place of torch's own error."""
     try:
-        with _sampling_ends(trainer.run):
+        with relying(trainer.group), _sampling_ends(trainer.run):
             trainer.train() if point is None else trainer.go_on_from(point)
     except torch.OutOfMemoryError as error:
         used = memory.measured(trainer.run.device)

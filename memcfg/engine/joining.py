@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from memcfg.errors import Problem, RunError
+from memcfg.errors import Lost, Problem, RunError
 from memcfg.planfile import digest, to_data
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ LAUNCHERS_OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "ACCELERATE_USE_MEGATRON_LM": ("", "false"),
 }
 """What `accelerate launch` may say beside where the processes are, and the values that leave the plan as it is."""
+
+GONE: Final = ("connection closed by peer", "connection reset by peer", "broken pipe", "remote process exited")
+"""What gloo and NCCL say where another process is gone."""
 
 SHOWN: Final = 5
 """Differences between two plans that are told."""
@@ -70,6 +74,18 @@ class Group:
 
 
 ALONE: Final = Group()
+
+
+@contextmanager
+def relying(group: Group) -> Iterator[None]:
+    """Raises `Lost` in place of what torch says where another process is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        if group.size > 1 and any(words in str(error).lower() for words in GONE):
+            fix = "it has said why, or it was killed: the host was out of memory, most likely"
+            raise Lost(Problem("another process of this run is gone", fix=fix)) from error
+        raise
 
 
 def join(plan: Plan, hooks: Hooks) -> Group:

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from memcfg import Decision, Plan
+from memcfg.cli import Terminated
 from memcfg.commands.journal import command, journal
-from memcfg.errors import Problem, RunError
+from memcfg.errors import Lost, Problem, RunError
 from memcfg.report.console import Terminal
 
 PLAN = Plan({"data.token": Decision("hunter2", "you", origin="command line", requested="hunter2", secret=True)})
@@ -64,12 +65,21 @@ def test_the_command_is_told_as_it_was_typed():
     assert command(["a", "k=s3cret", "s3"], {"V": "s3cret"}) == ["a", "k=***", "s3"]
 
 
-def test_only_the_first_process_of_a_distributed_run_writes(tmp_path, monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with journal(PLAN, tmp_path, Terminal(quiet=True)):
-        pass
-    assert list(tmp_path.iterdir()) == []
+def test_a_process_that_memcfg_started_tells_what_the_user_typed(told, monkeypatch):
+    monkeypatch.setenv("MEMCFG_TYPED", '["memcfg", "distributed.processes=2"]')
+    assert told(lambda: None)[1]["command"] == ["memcfg", "distributed.processes=2"]
+
+
+def test_a_launcher_that_interrupts_does_not_hide_why_the_run_ended(told):
+    def ended():
+        try:
+            raise Lost("another process of this run is gone")
+        except Lost:
+            raise Terminated from None
+
+    caught, said, _ = told(ended)
+    assert isinstance(caught, Terminated)
+    assert (said["status"], said["error"]) == ("failed", "error: another process of this run is gone")
 
 
 def test_a_run_that_is_refused_to_go_on_leaves_what_was_said_before(told, tmp_path):

@@ -69,6 +69,20 @@ def test_one_that_is_killed_is_told(tmp_path: Path) -> None:
     assert gone(tmp_path)
 
 
+def test_one_that_is_killed_is_told_before_one_that_noticed(tmp_path: Path) -> None:
+    code = """
+other = f'{sys.argv[1]}/{1 - rank}'
+while not os.path.exists(other): time.sleep(0.02)
+if rank == 0:
+    os.kill(os.getpid(), 9)
+first = int(open(other).read() or 0)
+while first and open(f'/proc/{first}/stat').read().rsplit(')', 1)[1].split()[0] != 'Z': time.sleep(0.02)
+sys.exit(1)"""
+    with pytest.raises(RunError) as raised:
+        started(tmp_path, code)
+    assert str(raised.value).startswith("process 0 of 2 was ended by signal 9")
+
+
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
 def test_signals_are_handed_on_and_all_may_finish(tmp_path: Path, number: int, error: type[BaseException]) -> None:
     code = f"""
@@ -166,7 +180,30 @@ def test_the_short_form_trains_once_and_tells_once(tmp_path: Path) -> None:
     assert json.loads((here / "effective.json").read_text())["distributed.strategy"]["effective"] == "fsdp2"
     assert len((here / "metrics.jsonl").read_text().splitlines()) == 3
     assert (here / "model" / "model.safetensors").is_file()
+    assert json.loads((here / "run.json").read_text())["command"] == ["python", "-m", "memcfg", *command[3:]]
     assert json.loads((here / "report.json").read_text())["steps"] == 2
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_where_the_first_process_is_killed_one_message_is_seen_and_the_report_is_made(tmp_path: Path) -> None:
+    endless = ["run.steps=100000" if word.startswith("run.steps=") else word for word in SMALL]
+    words = [*endless, rows(tmp_path), "distributed=ddp", "distributed.processes=2", "run.dir=here", "-q"]
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "memcfg", *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    metrics, end = tmp_path / "here" / "metrics.jsonl", time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text().count("\n") > 2) and time.monotonic() < end:
+        time.sleep(0.05)
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    out, err = launcher.communicate(timeout=120)
+    text = "process 0 of 2 was ended by signal 9 (out of memory on the host, most\n  likely); all were stopped"
+    assert (launcher.returncode, out, err) == (1, "", f"error: {text}\n")
+    said = json.loads((tmp_path / "here" / "run.json").read_text())
+    assert (said["status"], said["error"]) == ("failed", f"error: {text}")
+    assert "was ended by signal 9" in (tmp_path / "here" / "report.html").read_text()
 
 
 @pytest.mark.torch
