@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +60,7 @@ def imported(name: str, plan: Plan, option: str) -> Callable[..., Any]:
     if not plan["rewards.trust_code"]:
         text = f"`{name}` is code of its own, which is imported only where you say so"
         raise RequestError(Problem(text, key=option, fix="rewards.trust_code=true"))
+    _look_here()
     module, _, attribute = name.partition(":")
     try:
         function = getattr(importlib.import_module(module), attribute)
@@ -69,3 +72,11 @@ def imported(name: str, plan: Plan, option: str) -> Callable[..., Any]:
         raise RequestError(Problem(f"`{name}` is no function", key=option))
     found: Callable[..., Any] = function
     return found
+
+
+def _look_here() -> None:
+    """Let modules of the working directory be imported, after all others. `python -m memcfg` looks there anyway; the program
+    `memcfg` does not."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)

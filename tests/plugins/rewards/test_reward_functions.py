@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from memcfg_data.tasks import KINDS, tasks
 from memcfg_rewards import verifiable
+
+from memcfg import RequestError
 
 
 @pytest.mark.parametrize(
@@ -33,3 +37,28 @@ def test_prompts_ask_for_every_kind_of_every_module() -> None:
     assert found[1].prompt == "Write digits for json.\n\n"
     assert [task.wanted for task in found[:4]] == list(KINDS)
     assert set(KINDS) == set(verifiable.KINDS)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("trusted", [True, False])
+def test_modules_of_the_working_directory_are_found_by_the_program_too(tmp_path, monkeypatch, trusted) -> None:
+    """`memcfg` does not look there as `python -m memcfg` does; it does where the user trusts the code, and last of all."""
+    from memcfg_rewards.hooks import imported
+
+    (tmp_path / "mine_here.py").write_text("def short(completions):\n    return [1.0 for _ in completions]\n")
+    (tmp_path / "json.py").write_text("raise AssertionError('what is installed comes first')\n")
+    monkeypatch.chdir(tmp_path)
+    before = [entry for entry in sys.path if entry not in ("", str(tmp_path))]
+    monkeypatch.setattr(sys, "path", list(before))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delitem(sys.modules, "mine_here", raising=False)
+    if not trusted:
+        with pytest.raises(RequestError, match="imported only where you say so"):
+            imported("mine_here:short", {"rewards.trust_code": False}, "rewards.functions")
+        assert sys.path == before
+        return
+    assert imported("mine_here:short", {"rewards.trust_code": True}, "rewards.functions")(["a"]) == [1.0]
+    assert sys.path == [*before, str(tmp_path)]
+    monkeypatch.delitem(sys.modules, "json")
+    assert imported("json:dumps", {"rewards.trust_code": True}, "rewards.functions")([1]) == "[1]"
+    monkeypatch.delitem(sys.modules, "mine_here")
