@@ -19,7 +19,7 @@ from memcfg import DataError, Problem
 from memcfg_data import forms, table
 from memcfg_data.forms import Columns
 
-VERSION = 4
+VERSION = 5
 """Part of the cache's name: raise it whenever reading changes."""
 
 HALF = "holds half of a surrogate pair, which is no text"
@@ -158,9 +158,11 @@ class Reader:
 
     def _object(self, number: int, line: bytes) -> dict[str, Any]:
         try:
-            row = json.loads(line)
+            row = _DECODER.decode(line.decode(json.detect_encoding(line), "surrogatepass"))
         except UnicodeDecodeError as error:
             raise self._fault(number, f"is not UTF-8 (byte {error.start + 1})") from error
+        except _Ambiguous as error:
+            raise self._fault(number, str(error)) from error
         except (ValueError, RecursionError) as error:
             raise self._fault(number, f"is not JSON: {_reason(error)}") from error
         if not isinstance(row, dict):
@@ -228,6 +230,25 @@ class Reader:
 
     def _fault(self, number: int, text: str, fix: str | None = None) -> DataError:
         return DataError(Problem(f"line {number} {text}", str(self.path), fix=fix))
+
+
+class _Ambiguous(ValueError):
+    """What Python's `json` takes and other readers do not, or take otherwise."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        twice = next(name for at, (name, _) in enumerate(pairs) if any(name == other for other, _ in pairs[:at]))
+        raise _Ambiguous(f"has `{twice}` twice in one object")
+    return row
+
+
+def _no_number(word: str) -> Any:
+    raise _Ambiguous(f"holds `{word}`, which JSON does not know")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_number)
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

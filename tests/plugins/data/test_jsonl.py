@@ -105,6 +105,13 @@ FAULTS: list[tuple[Any, str]] = [
     ('{"text": "a"}\n{"text": "b"} x\n', r"line 2 is not JSON: extra data at column 15"),
     (b'{"text": "a"}\n{"text": "\xff\xfe"}\n', r"line 2 is not UTF-8 \(byte 11\)"),
     ('{"text": "a"}\n{"text": "\\ud800"}\n', r"line 2 holds half of a surrogate pair"),
+    ('{"text": "a"}\n{"text": "b", "id": 1, "text": "c"}\n', r"line 2 has `text` twice in one object"),
+    (
+        '{"messages": [{"role": "user", "content": "a", "role": "system"}]}\n',
+        r"line 1 has `role` twice in one object",
+    ),
+    ('{"text": "a", "score": NaN}\n', r"line 1 holds `NaN`, which JSON does not know"),
+    ('{"text": "a"}\n{"text": "b", "score": [-Infinity]}\n', r"line 2 holds `-Infinity`, which JSON does not know"),
     ("[" * 100_000 + "\n", r"line 1 is not JSON"),
     ('{"text": "a"}\n{"text": "b\n', r"line 2 is not JSON: invalid control character at column 12"),
     ("\n \n", r"holds no rows, only blank lines"),
