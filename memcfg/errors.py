@@ -132,12 +132,14 @@ class Lost(RunError):
 
 class OutOfMemory(RunError):
     """The device ran out of memory while training. `allocated_bytes` and `reserved_bytes`: the most in use until then;
-    `lengths`: the documents of each row of the largest micro-batch so far."""
+    `lengths`: the documents of each row of the largest micro-batch so far; `room_bytes`: what could have been reserved."""
 
     def __init__(
-        self, text: str, allocated_bytes: int, reserved_bytes: int, lengths: Sequence[Sequence[int]] = ()
-    ) -> None:
+        self, text: str, allocated_bytes: int, reserved_bytes: int, lengths: Sequence[Sequence[int]] = (),
+        room_bytes: int | None = None,
+    ) -> None:  # fmt: skip
         self.allocated_bytes, self.reserved_bytes = allocated_bytes, reserved_bytes
+        self.room_bytes = room_bytes
         self.lengths = tuple(tuple(row) for row in lengths)
         super().__init__(Problem(text, fix="`memcfg plan` lists the technique sets that fit"))
 

@@ -13,6 +13,7 @@ from memcfg.solver.request import Choice, Request
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
+    from memcfg.planner.machine import Machine
     from memcfg.planner.search import Ladder
     from memcfg.registry import Registry
     from memcfg.report.console import Terminal
@@ -65,6 +66,15 @@ def expectation(plan: Plan, registry: Registry) -> Callable[[list[list[int]]], M
 
 def explain(error: OutOfMemory, plan: Plan, registry: Registry, terminal: Terminal) -> None:
     """Say what the memory was used for when it ran out, what had been predicted, and what would have fitted."""
+    if terminal.quiet or terminal.mute:
+        return
+    try:
+        _explain(error, plan, registry, terminal)
+    except (MemcfgError, RuntimeError, NotImplementedError) as reason:
+        terminal.say(f"no breakdown: {reason}")  # what ran out of memory is the error to tell, and is told after this
+
+
+def _explain(error: OutOfMemory, plan: Plan, registry: Registry, terminal: Terminal) -> None:
     from memcfg.planner.hosts import machine_of
     from memcfg.planner.predict import predict
     from memcfg.report.ladder import show_ladder
@@ -72,17 +82,20 @@ def explain(error: OutOfMemory, plan: Plan, registry: Registry, terminal: Termin
 
     machine = machine_of(plan)
     lengths = [list(row) for row in error.lengths] or None
-    try:
-        found = predict(plan, registry, machine=machine, lengths=lengths)
-    except RequestError as reason:  # what ran out of memory is the error to tell; why more is not known is a note
-        terminal.say(f"no breakdown: {reason}")
-        return
+    found = predict(plan, registry, machine=machine, lengths=lengths)
     terminal.say(*show_out_of_memory(error, found))
-    budget = plan.get("budget.bytes") or machine.memory
+    budget = available(error, plan, machine)
     if budget is not None:
         terminal.say("looking for technique sets that fit ...")
         ladder = _ladder(request_of(plan), plan, registry, budget, NOTHING)
         terminal.say("", *show_ladder(ladder, None))
+
+
+def available(error: OutOfMemory, plan: Plan, machine: Machine) -> int | None:
+    """Bytes of the card that the run could have used: its budget, or what other processes and a limit left it."""
+    room = None if error.room_bytes is None else error.room_bytes + machine.outside
+    known = [size for size in (plan.get("budget.bytes"), room, machine.memory) if size is not None]
+    return min(known, default=None)
 
 
 def request_of(plan: Plan) -> Request:

@@ -29,12 +29,13 @@ from memcfg.engine import memory, resuming, tracking
 from memcfg.engine.build import Run, build
 from memcfg.engine.checkpoint import PREFIX, Checkpoint
 from memcfg.engine.course import Course
+from memcfg.engine.exhausted import explained
 from memcfg.engine.joining import Group, join, relying
 from memcfg.engine.reporter import Reporter, Silent
 from memcfg.engine.same import same_start
 from memcfg.engine.saving import run_folder
 from memcfg.engine.trainer import EngineTrainer
-from memcfg.errors import Away, OutOfMemory, Problem, RunError
+from memcfg.errors import Away, Problem, RunError
 from memcfg.files import write_atomic
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Report:
     reward_last: float | None = None
     completions: list[dict[str, Any]] = field(default_factory=list)
     """Some that were sampled last."""
+    predicted_bytes: int | None = None
+    """What `peak_bytes` was predicted to be, on a GPU."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -72,7 +75,9 @@ class Report:
 Lengths = list[list[int]]
 """The documents of each row of a micro-batch, by their lengths."""
 
-Predicted = Callable[[Lengths], Mapping[str, Any] | None]
+Expected = Mapping[str, Any]
+
+Predicted = Callable[[Lengths], Expected | None]
 """Given the largest micro-batch of a run: what was to be expected of its memory (`peak_bytes`, `reserved_bytes`)."""
 
 
@@ -96,14 +101,15 @@ def train(
         start = resuming.start(plan, folder, reporter.note, group)
         set_seed(plan["run.seed"])
         reporter.stage("preparing the data and the model")
-        run = build(plan, hooks)
+        with explained(plan.device, lambda: "while the model was prepared"):
+            run = build(plan, hooks)
         same_start(run, group)
         memory.reset_peak(run.device)
         course = Course(folder, reporter, start, main=group.main)
-        trainer = _trained(run, course, folder, predicted)
+        trainer, expected = _trained(run, course, folder, predicted)
         reporter.stage("saving the model")
         trainer.save_final(folder / "model")
-    return _report(run, course, trainer, folder, time.perf_counter() - begin)
+    return _report(run, course, trainer, folder, time.perf_counter() - begin, expected)
 
 
 @contextmanager
@@ -128,8 +134,8 @@ def refuse(plan: Plan) -> None:
         raise RunError(Problem("the plan was made for a CUDA device, and torch sees none here", key="device.type"))
 
 
-def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> EngineTrainer:
-    """The trainer after training. The account is written however training ends, if it got as far as the first line."""
+def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> tuple[EngineTrainer, Expected | None]:
+    """The trainer after training, and what was to be expected of its memory. The account is written however training ends, if it got as far as the first line."""
     largest = memory.Largest(run.layout)
     run.layout = largest
     begun = course.start.point.step if course.start.point else 0
@@ -160,9 +166,10 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> En
             _account(run, trainer, folder)
         _goes_on(trainer, course, folder)
         course.stop.hand_on()
+    expected = predicted(largest.lengths) if run.device == "cuda" and trainer.group.main else None
     if trainer.group.main:
-        _account(run, trainer, folder, predicted(largest.lengths) if run.device == "cuda" else None)
-    return trainer
+        _account(run, trainer, folder, expected)
+    return trainer, expected
 
 
 def _save_for_later(trainer: EngineTrainer, course: Course, folder: Path) -> None:
@@ -179,13 +186,13 @@ def _goes_on(trainer: EngineTrainer, course: Course, folder: Path) -> None:
 
 def _run(trainer: EngineTrainer, largest: memory.Largest, point: Checkpoint | None) -> None:
     """Train, from a checkpoint if there is one. Raises `OutOfMemory` in place of torch's own error."""
-    try:
-        with relying(trainer.group), _sampling_ends(trainer.run):
-            trainer.train() if point is None else trainer.go_on_from(point)
-    except torch.OutOfMemoryError as error:
-        used = memory.measured(trainer.run.device)
-        text = f"out of memory in step {trainer.state.global_step + 1}: {str(error).splitlines()[0].rstrip('. ')}"
-        raise OutOfMemory(text, used["peak_bytes"], used.get("reserved_bytes", 0), largest.lengths) from error
+    when = lambda: f"in step {trainer.state.global_step + 1}"  # noqa: E731
+    with (
+        explained(trainer.run.device, when, lambda: largest.lengths),
+        relying(trainer.group),
+        _sampling_ends(trainer.run),
+    ):
+        trainer.train() if point is None else trainer.go_on_from(point)
 
 
 @contextmanager
@@ -198,7 +205,7 @@ def _sampling_ends(run: Run) -> Iterator[None]:
             run.generation.close()
 
 
-def _account(run: Run, trainer: EngineTrainer, folder: Path, predicted: Mapping[str, Any] | None = None) -> None:
+def _account(run: Run, trainer: EngineTrainer, folder: Path, predicted: Expected | None = None) -> None:
     """`ledger.json`, `batches.json` and `memory.json`."""
     ledger = run.ledger.to_dict() | {"eval": run.eval_ledger.to_dict() if run.eval is not None else None}
     write_atomic(folder / "ledger.json", json.dumps(ledger, indent=2) + "\n")
@@ -207,7 +214,9 @@ def _account(run: Run, trainer: EngineTrainer, folder: Path, predicted: Mapping[
     write_atomic(folder / "memory.json", text + "\n")
 
 
-def _report(run: Run, course: Course, trainer: EngineTrainer, folder: Path, seconds: float) -> Report:
+def _report(
+    run: Run, course: Course, trainer: EngineTrainer, folder: Path, seconds: float, expected: Expected | None
+) -> Report:  # fmt: skip
     metrics = course.metrics
     return Report(
         run_dir=str(folder), model_dir=str(folder / "model"), steps=trainer.state.global_step, seconds=seconds,
@@ -216,4 +225,5 @@ def _report(run: Run, course: Course, trainer: EngineTrainer, folder: Path, seco
         tokens_per_second=trainer.meter.rate(), peak_bytes=memory.measured(run.device)["peak_bytes"],
         ledger=run.ledger.to_dict(), canaries=course.canaries, completions=trainer.completions.latest,
         reward_first=metrics.tenth("reward", first=True), reward_last=metrics.tenth("reward", first=False),
+        predicted_bytes=(expected or {}).get("peak_bytes"),
     )  # fmt: skip

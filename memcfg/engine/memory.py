@@ -55,6 +55,17 @@ def measured(device: str) -> dict[str, Any]:
     return {"peak_bytes": _peak_resident(), "source": "resident set of the process"}
 
 
+def room(device: str) -> int | None:
+    """Bytes that the allocator of this process may reserve: what it holds and what is free, less where a limit was set;
+    None where nothing limits it."""
+    if device != "cuda":
+        return None
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    return min(free + torch.cuda.memory_reserved(), int(total * torch.cuda.get_per_process_memory_fraction()))
+
+
 def _peak_resident() -> int:
     try:
         import resource

@@ -24,7 +24,7 @@ def summary(report: Mapping[str, Any]) -> str:
     """The closing summary. Takes the engine's report as plain data; what it lacks is left out.
 
     Keys: steps, seconds, loss_first, loss_last, eval_loss_first, eval_loss_last, reward_first, reward_last, completions,
-    tokens_per_second, peak_bytes, ledger, run_dir, model_dir, page."""
+    tokens_per_second, peak_bytes, predicted_bytes, ledger, run_dir, model_dir, page."""
     rows = [(name, text) for name, text in _rows(report) if text]
     width = max((len(name) for name, _ in rows), default=0)
     steps = f" {count(report['steps'], 'step')}" if report.get("steps") is not None else ""
@@ -57,7 +57,7 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "rows", _dropped_rows(ledger)
     yield "fill", _percent(ledger.get("fill"))
     yield "speed", _if(report.get("tokens_per_second"), lambda rate: f"{rate:,.0f} tokens/s")
-    yield "peak memory", _if(report.get("peak_bytes"), gib)
+    yield "peak memory", _peak(report.get("peak_bytes"), report.get("predicted_bytes"))
     yield "model", str(report.get("model_dir") or "")
     yield "run folder", str(report.get("run_dir") or "")
     yield "report", str(report.get("page") or "")
@@ -85,6 +85,14 @@ def _dropped_rows(ledger: Mapping[str, Any]) -> str:
         return ""
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in (ledger.get("reasons") or {}).items())
     return f"{ledger['rows_dropped']:,} of {ledger.get('rows_in', 0):,} dropped" + (f": {reasons}" if reasons else "")
+
+
+def _peak(measured: int | None, predicted: int | None) -> str:
+    """What was measured, and by how much the prediction differed from it."""
+    if not measured:
+        return ""
+    off = f" (predicted {gib(predicted)}, {100 * (predicted / measured - 1):+.2f} %)" if predicted else ""
+    return f"{gib(measured)}{off}"
 
 
 def _percent(part: float | None) -> str:
