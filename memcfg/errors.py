@@ -58,9 +58,20 @@ class Conflict:
 Repairs = Iterable[Sequence[str]]
 
 
+@dataclass(frozen=True)
+class Price:
+    """What one step needs of a card, in bytes, on which machine, and whether that fits the budget; or the reason why it is
+    not known."""
+
+    needed_bytes: int | None
+    machine: str = ""
+    verdict: str | None = None
+    reason: str = ""
+
+
 class ConflictError(MemcfgError):
     """The request is well formed, but no plan satisfies it. `repairs` are override lists that were re-solved; a function
-    that finds them is called when they are first looked at."""
+    that finds them is called when they are first looked at. `prices`, where somebody worked them out, are the repairs' own."""
 
     exit_code = 2
 
@@ -70,6 +81,7 @@ class ConflictError(MemcfgError):
         self.conflicts = tuple(conflicts)
         self._repairs = repairs
         self.notes = tuple(notes)
+        self.prices: tuple[Price, ...] = ()
         super().__init__(*(Problem(c.text) for c in self.conflicts))
 
     @cached_property

@@ -24,7 +24,7 @@ SWITCHES: Final = {
     "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose", "--no-color": "no_color", "--multirun": "multirun", "-m": "multirun",
     "--resolve": "resolve", "--hydra-help": "hydra_help", "--shell-completion": "shell_completion",
     "-sc": "shell_completion", "--run": "run", "-r": "run", "--local": "local",
-    "--fresh": "fresh", "--open": "open",
+    "--fresh": "fresh", "--price": "price", "--open": "open",
 }  # fmt: skip
 VALUED: Final = {
     "--cfg": "cfg", "-c": "cfg", "--package": "package", "-p": "package", "--info": "info", "-i": "info",

@@ -49,6 +49,7 @@ PRESETS: Final = {
 FLAGS: Final = {
     "--all": "resolve: every option, not only what was decided",
     "--json": "the whole result, or what is wrong, as one object",
+    "--price": "resolve: also what a step needs, or each repair",
     "--yaml": "resolve: the plan as a file that `memcfg run` reads",
     "-m, --multirun": "a sweep: one run for each combination of values",
     "--config-dir DIR": "a folder with more groups, files and experiments",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.commands.arguments import Arguments
+from memcfg.commands.pricing import pricing
 from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
 from memcfg.report.words import wrapped
@@ -36,7 +37,7 @@ def _plan(arguments: Arguments, terminal: Terminal) -> int:
 
     wishes, find, rest = asked(arguments.rest)
     registry = installed()
-    request = composed(arguments, rest, registry, terminal)
+    request = pricing(lambda: composed(arguments, rest, registry, terminal), rest, arguments, registry, terminal)
     registry = registry.within(request)
     calm_openmp("cpu")
     with Talk(terminal) as talk:

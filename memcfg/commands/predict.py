@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
+from memcfg.commands.pricing import pricing
 from memcfg.report.console import Terminal
 from memcfg.report.words import wrapped
 
@@ -27,7 +28,9 @@ def _predict(arguments: Arguments, terminal: Terminal) -> int:
     from memcfg.compose.request import installed
 
     registry = installed()
-    plan = asked(arguments, registry, terminal)
+    words = list(arguments.rest)
+    wanted = lambda: asked(words, arguments.config_dir, registry, terminal)  # noqa: E731
+    plan = pricing(wanted, words, arguments, registry, terminal)
     prediction, machine = predicted(plan, registry, terminal, fresh=arguments.has("fresh"))
     from memcfg.planner.budget import EXIT, budget_of
 
@@ -57,18 +60,17 @@ def predicted(plan: Plan, registry: Registry, terminal: Terminal, *, fresh: bool
     return predict(plan, registry, machine=machine, fresh=fresh), machine
 
 
-def asked(arguments: Arguments, registry: Registry, terminal: Terminal) -> Plan:
+def asked(words: list[str], config_dir: str | None, registry: Registry, terminal: Terminal) -> Plan:
     """The plan: for a card where a budget is given on a host without one, and with the model's configuration fetched
     where only the network knows it."""
     from memcfg.commands.supposed import supposed_card, supposition
     from memcfg.compose import resolve
 
-    words = list(arguments.rest)
-    again = lambda: resolve(words, registry=registry, config_dir=arguments.config_dir)  # noqa: E731
+    again = lambda: resolve(words, registry=registry, config_dir=config_dir)  # noqa: E731
     plan = again()
     if (card := supposed_card(words, plan)) is not None:
         terminal.say(*wrapped(supposition(card), "  ", first=""))
-        words.append(f"assume.device={card}")
+        words = [*words, f"assume.device={card}"]
         plan = again()
     if plan.pending:
         from memcfg.planner.config import fetch

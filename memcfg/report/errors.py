@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Sequence
 
-from memcfg.errors import Conflict, ConflictError, MemcfgError, Note, PluginError, Problem
-from memcfg.report.words import listed, wrapped
+from memcfg.errors import Conflict, ConflictError, MemcfgError, Note, PluginError, Price, Problem
+from memcfg.report.words import gib, listed, width, wrapped
 
 
 def error_text(error: MemcfgError) -> str:
@@ -58,7 +58,7 @@ def conflict_lines(error: ConflictError, append: str, nothing: str) -> Iterator[
     for number, conflict in enumerate(error.conflicts, 1):
         yield ""
         yield from _chain(conflict, f"{number}. " if several else "")
-    yield from _repairs(error.repairs, append, nothing)
+    yield from _repairs(error.repairs, append, nothing, error.prices)
 
 
 def _chain(conflict: Conflict, number: str) -> Iterator[str]:
@@ -71,14 +71,43 @@ def _chain(conflict: Conflict, number: str) -> Iterator[str]:
         first = False
 
 
-def _repairs(repairs: Sequence[Sequence[str]], append: str, nothing: str) -> Iterator[str]:
+def _repairs(
+    repairs: Sequence[Sequence[str]], append: str, nothing: str, prices: Sequence[Price] = ()
+) -> Iterator[str]:
     yield ""
     if not repairs:
         yield f"  {nothing}"
         return
     yield f"  {append}" if len(repairs) == 1 else f"  {append} one of"
-    for repair in repairs:
-        yield f"    {' '.join(_quoted(override) for override in repair)}"
+    texts = [" ".join(_quoted(override) for override in repair) for repair in repairs]
+    if not prices:
+        yield from (f"    {text}" for text in texts)
+        return
+    room = max(len(text) for text in texts)
+    for text, price in zip(texts, prices, strict=True):
+        yield from _with_price(text, _said_of(price), room)
+
+
+def _with_price(text: str, said: str, room: int) -> Iterator[str]:
+    """A repair and what it needs, as a comment of the shell: the line may be pasted whole."""
+    beside = f"    {text:<{room}}  # {said}"
+    if len(beside) <= width():
+        yield beside
+        return
+    yield f"    {text}"
+    yield from wrapped(f"# {said}", indent="      # ", first="      ")
+
+
+def price_lines(price: Price) -> list[str]:
+    """What one step of a plan needs, as a sentence."""
+    return wrapped(f"one step: {_said_of(price)}", indent="  ", first="")
+
+
+def _said_of(price: Price) -> str:
+    if price.needed_bytes is None:
+        return f"not known: {price.reason}"
+    verdict = f", {price.verdict}" if price.verdict else ""
+    return f"{gib(price.needed_bytes)} on {price.machine}{verdict}"
 
 
 def _quoted(override: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from memcfg.errors import ConflictError, MemcfgError, Note, Problem
+from memcfg.errors import ConflictError, MemcfgError, Note, Price, Problem
 from memcfg.plan import Plan
 from memcfg.planfile import plain
 from memcfg.solver.decision import Decision
@@ -37,13 +38,20 @@ def failure(error: MemcfgError) -> dict[str, Any]:
     """What `resolve --json` prints for a request that has no plan."""
     conflict = error if isinstance(error, ConflictError) else None
     found = [] if conflict is None else conflict.conflicts
+    prices = [] if conflict is None else [price(one) for one in conflict.prices]
     return {
         "ok": False,
         "errors": [] if conflict is not None else [problem(p) for p in error.problems],
         "conflicts": [{"options": list(c.options), "rules": list(c.rules), "text": c.text} for c in found],
         "repairs": [] if conflict is None else [list(repair) for repair in conflict.repairs],
+        **({"prices": prices} if prices else {}),
         "notes": [] if conflict is None else notes(conflict.notes),
     }
+
+
+def price(found: Price) -> dict[str, Any]:
+    """What one step needs, or in `reason` why that is not known."""
+    return asdict(found)
 
 
 def option(decision: Decision) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""What a request, or each repair of a conflict, would need: by simulation, which loads torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from memcfg.errors import ConflictError, MemcfgError, Price
+from memcfg.report.words import count
+
+if TYPE_CHECKING:
+    from memcfg.commands.arguments import Arguments
+    from memcfg.plan import Plan
+    from memcfg.registry import Registry
+    from memcfg.report.console import Terminal
+
+MOST: Final = 8
+"""Repairs that are simulated: each takes a second or a few."""
+
+Found = TypeVar("Found")
+
+
+def pricing(
+    wanted: Callable[[], Found], words: list[str], arguments: Arguments, registry: Registry, terminal: Terminal
+) -> Found:
+    """What `wanted` gives. Where it raises a `ConflictError`, that has the prices of its repairs."""
+    try:
+        return wanted()
+    except ConflictError as error:
+        repairs = error.repairs
+        if repairs:
+            terminal.say(f"simulating {count(min(len(repairs), MOST), 'repair')} ...")
+        simulated = [repaired([*words, *repair], arguments, registry, terminal) for repair in repairs[:MOST]]
+        more = [Price(None, reason=f"only the first {MOST} are simulated")] * (len(repairs) - len(simulated))
+        error.prices = (*simulated, *more)
+        raise
+
+
+def repaired(words: list[str], arguments: Arguments, registry: Registry, terminal: Terminal) -> Price:
+    """The price of these overrides."""
+    from memcfg.commands.predict import asked
+
+    try:
+        return price(asked(words, arguments.config_dir, registry, terminal), registry)
+    except (MemcfgError, RuntimeError, NotImplementedError) as error:
+        return Price(None, reason=str(error).splitlines()[0])
+
+
+def price(plan: Plan, registry: Registry) -> Price:
+    """The price of a plan. Raises what `predict` raises."""
+    from memcfg.commands.train import calm_openmp
+    from memcfg.planner.budget import budget_of
+    from memcfg.planner.hosts import machine_of
+    from memcfg.planner.predict import predict
+
+    calm_openmp("cpu")
+    machine = machine_of(plan)
+    found, budget = predict(plan, registry, machine=machine), budget_of(plan, machine)
+    verdict = None if budget is None else found.verdict(budget.bytes)
+    return Price(found.needed_bytes, machine.name, verdict)
