@@ -14,6 +14,8 @@ from memcfg.rollouts import Sample
 Named = Iterator[tuple[str, torch.Tensor]]
 ENDED = {"stop": True, "length": False}
 """Reasons why a completion ended: by itself, or at its limit. Any other means that it was not completed."""
+KEPT: list[Any] = []
+"""Engines that are closed and must not be collected."""
 
 
 class Engine:
@@ -28,6 +30,7 @@ class Engine:
         from vllm import LLM
 
         backend = "uni" if alone else "external_launcher"
+        self._alone = alone
         self._llm = LLM(
             model=folder, load_format="dummy", distributed_executor_backend=backend, generation_config="vllm",
             logprobs_mode="processed_logprobs", **settings,
@@ -64,7 +67,15 @@ class Engine:
         return [_sample(found) for found in self._llm.generate(given, sampling_params=asked, use_tqdm=False)]
 
     def close(self) -> None:
-        self._llm.llm_engine.engine_core.shutdown()
+        """Give everything back. One of several keeps its part until the process ends: vLLM would end torch's process group
+        with it, and the run has yet to save its model through that."""
+        core = self._llm.llm_engine.engine_core
+        if self._alone:
+            core.shutdown()
+            return
+        KEPT.append(self._llm)
+        if (at_exit := getattr(core, "_finalizer", None)) is not None:
+            at_exit.detach()  # it would end groups that are gone by then, and say so with a traceback
 
 
 def _sample(found: Any) -> Sample | None:

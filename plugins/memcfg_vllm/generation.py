@@ -13,6 +13,7 @@ import torch
 from memcfg import Away, MemcfgError, Problem, RunError
 from memcfg.rollouts import Sample
 from memcfg_vllm.phases import Phases
+from memcfg_vllm.same import Same
 from memcfg_vllm.teams import Team
 from memcfg_vllm.weights import check, version
 
@@ -35,12 +36,13 @@ class Backend(Protocol):
 
 class VLLMGeneration:
     """`drawn`: how each token is drawn, under vLLM's names. `longest`: the most tokens of a prompt with its completion; None
-    where the engine alone knows. `team`: the processes that share the engine."""
+    where the engine alone knows. `team`: the processes that share the engine. `same`: looks at the first completions."""
 
     def __init__(
         self, backend: Backend, phases: Phases, drawn: Mapping[str, Any], ends: Sequence[int],
-        longest: int | None = None, team: Team | None = None,
+        longest: int | None = None, team: Team | None = None, same: Same | None = None,
     ) -> None:  # fmt: skip
+        self.same = same
         self.backend, self.phases, self.longest, self.team = backend, phases, longest, team or Team()
         self.drawn, self.ends = dict(drawn), list(ends)
         self.loads, self.naps, self.completions = 0, 0, 0
@@ -83,6 +85,8 @@ class VLLMGeneration:
         with _vllm("generating"):
             found = _whole(self.backend.complete(given, requests), len(given))
         self.completions += len(own)
+        if self.same is not None and self._model is not None:
+            self.same.look(self._model, prompts, found[mine])
         return found[mine]
 
     def sleep(self) -> None:

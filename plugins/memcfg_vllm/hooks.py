@@ -14,6 +14,7 @@ from memcfg_vllm import probe
 from memcfg_vllm.generation import VLLMGeneration
 from memcfg_vllm.phases import Phases
 from memcfg_vllm.probe import Found
+from memcfg_vllm.same import Same
 from memcfg_vllm.server import Served, Transfer
 from memcfg_vllm.teams import Team
 from memcfg_vllm.weights import check
@@ -31,12 +32,16 @@ def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTok
     ends = end_tokens(model, tokenizer)
     if plan["vllm.mode"] == "server":
         found = probe.server(plan)
-        return VLLMGeneration(served(plan, found), Phases(sleeps=False), drawn(plan), ends, found.longest)
+        as_drawn = found.logprobs_mode in (None, probe.PROCESSED)
+        told = drawn(plan) if as_drawn else {**drawn(plan), "temperature": 1.0}
+        same = Same(told, f"start the server at `{found.client.url}` with this very model, or a copy of its folder")
+        return VLLMGeneration(served(plan, found), Phases(sleeps=False), drawn(plan), ends, found.longest, same=same)
     from memcfg_vllm.colocated import made
 
     backend = made(plan, model, tokenizer)
     team, longest = Team.of(plan["vllm.tensor_parallel"]), plan["vllm.max_model_length"]
-    return VLLMGeneration(backend, Phases(sleeps=plan["vllm.sleep"]), drawn(plan), ends, longest, team)
+    phases, same = Phases(sleeps=plan["vllm.sleep"]), Same(drawn(plan))
+    return VLLMGeneration(backend, phases, drawn(plan), ends, longest, team, same)
 
 
 @hookimpl
@@ -48,6 +53,7 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     backend = made.backend
     mode = "server" if isinstance(backend, Served) else "colocate"
     text = f"{made.completions} completions, the weights given {made.loads} times"
+    text += f"; {made.same.said()}" if made.same is not None else ""
     found = [*found, Effective("generation.backend", "vllm", text)]
     where = f"at `{backend.client.url}`" if isinstance(backend, Served) else "in this process"
     found = [*found, Effective("vllm.mode", mode, where)]

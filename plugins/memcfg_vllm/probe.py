@@ -12,6 +12,8 @@ from memcfg_vllm.client import Client
 from memcfg_vllm.contract import CHECKED
 
 Tell = Callable[[str], None]
+PROCESSED = "processed_logprobs"
+"""vLLM's word for the log-probabilities of what tokens are drawn from, after temperature and cuts."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,10 @@ class Found:
     name: str
     longest: int | None
     settings: Mapping[str, Any]
+
+    @property
+    def logprobs_mode(self) -> str | None:
+        return (self.settings.get("model_config") or {}).get("logprobs_mode")
 
 
 def look(plan: Plan, tell: Tell) -> None:
@@ -54,9 +60,10 @@ def server(plan: Plan, tell: Tell = lambda text: None) -> Found:
         fix = 'start it with --weight-transfer-config \'{"backend": "nccl"}\', or take vllm.transfer=files'
         text = f"the vLLM server at `{asked.url}` takes no weights over NCCL"
         raise RunError(Problem(text, key="vllm.transfer", fix=fix))
-    _log_probabilities(plan, asked, settings)
     longest = model.get("max_model_len")
-    return Found(asked, str(model["id"]), longest if isinstance(longest, int) else None, settings)
+    found = Found(asked, str(model["id"]), longest if isinstance(longest, int) else None, settings)
+    _log_probabilities(plan, found)
+    return found
 
 
 def said(found: Found) -> str:
@@ -91,11 +98,11 @@ def _settings(asked: Client) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _log_probabilities(plan: Plan, asked: Client, settings: Mapping[str, Any]) -> None:
+def _log_probabilities(plan: Plan, found: Found) -> None:
     """Raises `RunError` where the server's log-probabilities are those before temperature and cuts, and are compared."""
-    mode = (settings.get("model_config") or {}).get("logprobs_mode")
-    if not plan.get("grpo.correction") or mode in (None, "processed_logprobs"):
+    mode = found.logprobs_mode
+    if not plan.get("grpo.correction") or mode in (None, PROCESSED):
         return
-    text = f"the vLLM server at `{asked.url}` gives `{mode}`, and the correction compares log-probabilities as they were drawn from"
-    fix = "start it with --logprobs-mode processed_logprobs, or take grpo.correction=false"
+    text = f"the vLLM server at `{found.client.url}` gives `{mode}`, and the correction compares log-probabilities as they were drawn from"
+    fix = f"start it with --logprobs-mode {PROCESSED}, or take grpo.correction=false"
     raise RunError(Problem(text, key="grpo.correction", fix=fix))

@@ -1,14 +1,16 @@
 """A server that speaks vLLM's interface and completes with the weights that it was sent, in a process of its own:
 
-    python standin_server.py [--without ADDRESS ...] [--owner NAME] [--mode LOGPROBS_MODE] [--late SECONDS]
+    python standin_server.py [--without ADDRESS ...] [--owner NAME] [--mode LOGPROBS_MODE] [--late SECONDS] [--samples]
 
-It prints its port. Torch is loaded when weights arrive, and completions are drawn by Transformers from the model that they make,
+It prints its port. Only with `--samples` does it take weights; `/to_come` says what will go wrong with them: `loads`, after how
+many more it dies, and `other`, that its model is not the one it was sent. Torch is loaded when weights arrive, and completions are drawn by Transformers from the model that they make,
 each from its request's seed: what a completion says of its log-probabilities is true."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,13 +23,20 @@ class Model:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.net: Any = None
+        self.to_come({})
+
+    def to_come(self, body: dict[str, Any]) -> None:
+        self.loads, self.other = body.get("loads", 1000), body.get("other", False)
 
     def load(self, folder: str) -> None:
-        import torch
         from transformers import AutoModelForCausalLM
 
-        torch.set_num_threads(1)
+        if self.loads == 0:
+            os._exit(1)
+        self.loads -= 1
         self.net = AutoModelForCausalLM.from_pretrained(folder).eval()
+        if self.other:
+            self.net.lm_head.weight.data.mul_(-2)
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         import torch
@@ -51,6 +60,7 @@ def handler(options: Any, model: Model) -> type[BaseHTTPRequestHandler]:
         "/server_info": lambda body: {"vllm_config": {"model_config": {"logprobs_mode": options.mode}}},
         "/collective_rpc": lambda body: {"results": [model.load(body["kwargs"]["weights_path"])]},
         "/reset_prefix_cache": lambda body: "",
+        "/to_come": model.to_come,
         "/v1/completions": model.complete,
     }  # fmt: skip
 
@@ -76,6 +86,14 @@ def handler(options: Any, model: Model) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+def warm() -> None:
+    """What takes seconds is there before the first weights are."""
+    import torch
+    from transformers.models.qwen3 import modeling_qwen3  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--without", nargs="*", default=[])
@@ -84,11 +102,14 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=512)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--late", type=float, default=0.0)
+    parser.add_argument("--samples", action="store_true")
     options = parser.parse_args()
     time.sleep(options.late)
     kind = type("Server", (ThreadingHTTPServer,), {"request_queue_size": 128})
     server = kind(("127.0.0.1", options.port), handler(options, Model()))
     print(server.server_port, flush=True)
+    if options.samples:
+        threading.Thread(target=warm, daemon=True).start()
     server.serve_forever()
 
 
