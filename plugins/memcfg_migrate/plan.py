@@ -69,7 +69,21 @@ def worded(outcome: Outcome, registry: Registry) -> Migration:
         text = override(key, kept[key].value)
         found.overrides.append(text)
         found.reasons.append((text, kept[key]))
+    _list_defaults(found, usual)
     return found
+
+
+def _list_defaults(found: Migration, usual: Mapping[str, Any]) -> None:
+    """A remark for what was written and neither made an override nor was spoken of: defaults that hold here anyway."""
+    out = found.outcome
+    told = [*(carried.said for _, carried in found.reasons), *(remark.key for remark in out.remarks)]
+    for written in out.defaults:
+        if not any(written in text for text in told):
+            key = next(
+                (c.key for c in out.carried.values() if written in c.said and same(usual.get(c.key), c.value)), None
+            )
+            text = "the default, which asks for nothing" if key is None else f"`{key}` is that by itself"
+            out.remark("same", written, text)
 
 
 def _differs(usual: Mapping[str, Any], default: Carried) -> bool:

@@ -128,6 +128,10 @@ class Said:
         """Values that differ from the default and that nothing has asked for."""
         return [name for name in self._given if name in self and name not in self.taken]
 
+    def defaults(self) -> list[str]:
+        """What was written and is the default, as `text` tells it."""
+        return [str(self.source.given[name]) for name in self._given if name not in self]
+
 
 def equal(a: Any, b: Any) -> bool:
     """Equality that tells 1 from true."""

@@ -177,6 +177,28 @@ def test_nothing_that_is_written_is_dropped(tmp_path, trainer):
         assert not found.problems, arg.name
 
 
+def test_a_default_that_is_written_is_listed_where_memcfg_takes_it_anyway(migrated):
+    given = "max_length: 1024\nneftune_noise_alpha: null\nseed: 42\ntruncation_mode: keep_start\n"
+    found = migrated(HUB + given, "sft")
+    assert set(found.overrides) == BASE | {"trainer=sft", "run.steps=30"}
+    listed = [(remark.key.partition(" (")[0], remark.text) for remark in found.outcome.of_kind("same")]
+    assert listed == [
+        ("`max_length=1024`", "`truncation.max_length` is that by itself"),
+        ("`neftune_noise_alpha=null`", "the default, which asks for nothing"),
+        ("`truncation_mode=keep_start`", "`truncation.mode` is that by itself"),
+    ], "the seed is stated, because memcfg's own is another"
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_no_default_that_is_written_is_dropped(tmp_path, trainer):
+    args = {a.name: a for a in (*BESIDE, *SCRIPT, *MODEL, *TRAINERS[trainer].args()) if "." not in a.name}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({arg.name: arg.default for arg in args.values()}), encoding="utf-8")
+    found = worded(outcome(source(path, trainer), trainer, Length(rows=80)), load())
+    said = [carried.said for _, carried in found.reasons] + [r.key + r.text for r in found.outcome.remarks]
+    assert [name for name in args if not any(name in text for text in said)] == []
+
+
 @pytest.mark.parametrize(
     ("given", "trainer"),
     [
