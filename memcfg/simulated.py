@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     import torch
 
-SPREAD: Final = "spread"
-"""The stand-in (`memcfg_simulation`) that says how one of several processes holds the model: a `Spread`."""
+RANK_VIEW: Final = "rank_view"
+"""The stand-in (`memcfg_simulation`) that says how one of several processes holds the model: a `RankView`."""
 
 
 @dataclass(frozen=True)
-class Spread:
+class RankView:
     """One rank's view of `world` processes that share a model.
 
     With `units`, weights, gradients and optimizer states are shards, and each of the modules that it names is gathered whole

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memcfg.planner.values import tensors
-from memcfg.simulated import Spread
+from memcfg.simulated import RankView
 
 if TYPE_CHECKING:
     from memcfg.planner.tracker import Tracker
@@ -50,14 +50,14 @@ class Shards:
     """Tells the tracker what a rank would allocate beside what the whole model shows. `final`: whether the micro-batch at work
     is the step's last one, at which gradients are summed over ranks."""
 
-    def __init__(self, spread: Spread, tracker: Tracker, model: torch.nn.Module) -> None:
-        self.world, self.tracker = spread.world, tracker
+    def __init__(self, view: RankView, tracker: Tracker, model: torch.nn.Module) -> None:
+        self.world, self.tracker = view.world, tracker
         self.final = True
         self._buffer: int | None = None
         self._sum: int | None = None
         self._gradients: list[int] = []
-        assert spread.units is not None
-        layers = list(spread.units(model))
+        assert view.units is not None
+        layers = list(view.units(model))
         inside = {id(p) for layer in layers for p in layer.parameters()}
         self.root = Unit([p for p in model.parameters() if id(p) not in inside])
         self.units = [Unit(list(layer.parameters())) for layer in layers]

@@ -24,7 +24,7 @@ from memcfg.planner.summary import summarised
 from memcfg.planner.trace import Trace
 from memcfg.planner.tracker import Tracker, whole_bytes
 from memcfg.planner.values import tensors
-from memcfg.simulated import SPREAD, Spread, listening
+from memcfg.simulated import RANK_VIEW, RankView, listening
 
 if TYPE_CHECKING:
     from memcfg.batch import Batch
@@ -70,13 +70,13 @@ def record(plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths, *, laye
     tracker = Tracker(machine)
     stand_ins = hooks.simulation(plan=plan, stands_in={})
     places = standins.of_torch(machine) | {k: v for k, v in stand_ins.items() if ":" in k}
-    spread: Spread | None = stand_ins.get(SPREAD)
-    watched: Any = Watched(hooks, tracker, layers, spread)
+    view: RankView | None = stand_ins.get(RANK_VIEW)
+    watched: Any = Watched(hooks, tracker, layers, view)
     with _undisturbed(), standins.in_place(places), tracker, listening(tracker.clock):
         tracker.enter(0, "load")
         run = build(plan, watched, device="meta", data=False)
         attach_head(run.model, Phased(run.head, tracker))
-        shards = _spread(spread, tracker, run.model)
+        shards = _shared(view, tracker, run.model)
         tracker.watching = False
         batches = micro_batches(plan, hooks, run.tokenizer, run.layout, stand_ins, lengths)
         tracker.watching = True
@@ -87,12 +87,12 @@ def record(plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths, *, laye
     return recorded
 
 
-def _spread(spread: Spread | None, tracker: Tracker, model: torch.nn.Module) -> Shards | None:
+def _shared(view: RankView | None, tracker: Tracker, model: torch.nn.Module) -> Shards | None:
     """What one of several processes holds beside what the model shows."""
-    if spread is None:
+    if view is None:
         return None
-    if spread.units is not None:
-        return Shards(spread, tracker, model)
+    if view.units is not None:
+        return Shards(view, tracker, model)
     buckets(model, tracker)
     return None
 
@@ -167,10 +167,10 @@ class Watched:
     """The hooks of a plan, with the model's load told as a device sees it: weights arrive one after the other."""
 
     def __init__(
-        self, hooks: Hooks, tracker: Tracker, layers: int | None = None, spread: Spread | None = None
+        self, hooks: Hooks, tracker: Tracker, layers: int | None = None, view: RankView | None = None
     ) -> None:  # fmt: skip
         self._hooks, self._tracker, self._layers = hooks, tracker, layers
-        self._shared = spread.world if spread is not None and spread.units is not None else 1
+        self._shared = view.world if view is not None and view.units is not None else 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hooks, name)

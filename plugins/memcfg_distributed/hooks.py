@@ -9,13 +9,13 @@ import torch
 
 from memcfg import Plan, Problem, RequestError, hookimpl
 from memcfg.engine.evidence import Effective
-from memcfg.engine.spread import Spread as Strategy
-from memcfg.simulated import SPREAD, Spread
+from memcfg.engine.spread import Spread
+from memcfg.simulated import RANK_VIEW, RankView
 from memcfg_distributed.sampling import GATHERED, Gathered
 
 
 @hookimpl
-def memcfg_spread(plan: Plan) -> Strategy:
+def memcfg_spread(plan: Plan) -> Spread:
     strategy = plan["distributed.strategy"]
     if strategy == "ddp":
         from memcfg_distributed.replicas import Replicas
@@ -48,10 +48,10 @@ def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
             Problem(text, key="distributed.strategy", fix="predict `distributed.strategy=fsdp2` instead")
         )
     if strategy == "ddp":
-        return stands_in | {SPREAD: Spread(world)}
+        return stands_in | {RANK_VIEW: RankView(world)}
     from memcfg_distributed.shards import layers_of
 
-    return stands_in | {SPREAD: Spread(world, layers_of)}
+    return stands_in | {RANK_VIEW: RankView(world, layers_of)}
 
 
 @hookimpl

@@ -14,7 +14,7 @@ from memcfg.planner.sharding import Shards, shard_bytes
 from memcfg.planner.simulate import simulate
 from memcfg.planner.tracker import Tracker
 from memcfg.registry import Registry, load
-from memcfg.simulated import Spread
+from memcfg.simulated import RankView
 
 pytestmark = pytest.mark.torch
 
@@ -55,7 +55,7 @@ def micro_batch(tracker: Tracker, shards: Shards, model: Small, final: bool = Tr
 def test_layers_are_gathered_one_by_one_and_their_gradients_summed_as_soon_as_they_are_whole() -> None:
     model = Small()
     with Tracker(CPU) as tracker:
-        shards = Shards(Spread(2, lambda m: [m.a, m.b]), tracker, model)
+        shards = Shards(RankView(2, lambda m: [m.a, m.b]), tracker, model)
         micro_batch(tracker, shards, model)
     assert told(tracker) == [
         # what is in no layer, for the whole micro-batch
@@ -76,7 +76,7 @@ def test_layers_are_gathered_one_by_one_and_their_gradients_summed_as_soon_as_th
 def test_gradients_stay_whole_until_the_last_micro_batch_and_are_shards_in_the_update() -> None:
     model = Small()
     with Tracker(CPU) as tracker:
-        shards = Shards(Spread(2, lambda m: [m.a, m.b]), tracker, model)
+        shards = Shards(RankView(2, lambda m: [m.a, m.b]), tracker, model)
         micro_batch(tracker, shards, model, final=False)
         assert all(p.grad is not None for p in model.parameters())
         micro_batch(tracker, shards, model)
