@@ -20,7 +20,9 @@ SCHEDULERS = (
     "cosine_with_min_lr",
 )
 
-trainer = Enum("trainer.name", (), open=True, doc="what is trained for: the objective and the data it needs")
+trainer = Enum(
+    "trainer.name", (), open=True, pivotal=True, doc="what is trained for: the objective and the data it needs"
+)
 
 run: tuple[Option, ...] = (
     Setting("run.dir", str, default=None, nullable=True, doc="folder of the run; null makes `runs/<time>`", free=True),

@@ -268,6 +268,7 @@ class Option(Key):
         secret: bool = False,
         free: bool = False,
         stated_by: str | None = None,
+        pivotal: bool = False,
         source: Source | None = None,
     ) -> None:
         super().__init__(key)
@@ -275,6 +276,7 @@ class Option(Key):
         self.nullable, self.minimum, self.maximum, self.unit = nullable, minimum, maximum, unit
         self.open, self.type, self.default, self.secret = open, type, default, secret
         self.probe, self.learn, self.free, self.stated_by = probe, learn, free, stated_by
+        self.pivotal = pivotal
         self.source = source or calling_source(3)
 
     def __repr__(self) -> str:
@@ -297,12 +299,13 @@ def Bool(key: str, *, doc: str, role: str = "choice", nullable: bool = False, fr
 
 def Enum(
     key: str, values: Iterable[str], *, doc: str, role: str = "choice", open: bool = False, nullable: bool = False,
-    free: bool = False,
+    free: bool = False, pivotal: bool = False,
 ) -> Option:  # fmt: skip
-    """An option with a menu of names. `open=True` lets other plugins add to the menu."""
+    """An option with a menu of names. `open=True` lets other plugins add to the menu. `pivotal`: with another value it is
+    another run altogether, so that replacing what a user chose for it is the last repair to be offered."""
     return Option(
         key, "enum", role=role, doc=doc, values=tuple(values), open=open, nullable=nullable, free=free,
-        source=calling_source(),
+        pivotal=pivotal, source=calling_source(),
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 A repair changes a set of options of which no part suffices: options that the user chose, or whose default takes part.
 For one option every value that works is offered (of an integer, the nearest on either side); for several together one
-combination. Facts, rules and derived options are never offered.
+combination. Facts, rules and derived options are never offered. What makes it another run than was asked for (other values
+of `pivotal` options that the user chose: the trainer, the model) comes last.
 
 Each repair is verified by resolving again, with overrides and fallbacks switched off: a repair must not work by
 ignoring a choice. Only those that the user's own choices already bring about stay on, since the repair does not cause
@@ -65,7 +66,7 @@ def _suggested(problem: Problem, known: Iterable[frozenset[Tag]]) -> list[tuple[
 @dataclass(frozen=True)
 class _Found:
     changes: Changes
-    cost: tuple[int, int]
+    cost: tuple[int, ...]
 
 
 class _Blame(NamedTuple):
@@ -177,10 +178,16 @@ class _Search:
         if answer.unread() or failed(answer):
             return False
         plan = tuple(map(repr, answer.values().values()))
-        self._plans.setdefault(plan, _Found(changes, self.cost(changes)))
+        self._plans.setdefault(plan, _Found(changes, (self.pivots(changes), *self.cost(changes))))
         return True
 
+    def pivots(self, keys: Iterable[str]) -> int:
+        """How many of these options were chosen and make it another run."""
+        options = self.problem.program.theory.options
+        return sum(options[key].pivotal and key in self.problem.choices for key in keys)
+
     def found(self) -> list[Overrides]:
+        """What was found, the cheapest first: what leaves the run what it is before what does not."""
         return [_overrides(f.changes) for f in sorted(self._plans.values(), key=lambda f: f.cost)]
 
     def _values(self, key: str) -> Iterator[_Values]:

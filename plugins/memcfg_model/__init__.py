@@ -13,6 +13,7 @@ source = Enum(
     "model.source",
     ("tiny", "hub", "shape"),
     open=True,
+    pivotal=True,
     doc="where the model comes from: tiny (built from its configuration, untrained), hub (a folder or a hub id), shape "
     "(of a published configuration, untrained: to predict and to measure)",
 )

@@ -229,6 +229,27 @@ def test_an_override_that_the_request_brings_about_itself_is_not_held_against_a_
     assert [" ".join(r) for r in error.repairs] == ["cut.length=1024", "packing.strategy=none"]
 
 
+def test_what_makes_it_another_run_is_offered_last_where_the_user_chose_it():
+    """Alone `a.trainer` would come before `b.mode` by its name, and before two changes as one."""
+    trainer = Enum("a.trainer", ("sft", "dpo"), doc="the trainer", pivotal=True)
+    mode, more = Bool("b.mode", doc="a technique"), Bool("c.more", doc="another")
+    rules = [
+        Default(trainer, "sft", id="a.default", because="it is usual"),
+        Forbid((trainer == "dpo") & mode.on, id="b.sft", because="only SFT has it"),
+        Forbid((trainer == "dpo") & more.on, id="c.sft", because="only SFT has it"),
+    ]
+    theory = Theory.build([trainer, mode, more], rules)
+
+    def offered(**choices):
+        request = Request({key.replace("_", "."): Choice(value, "f") for key, value in choices.items()})
+        with pytest.raises(ConflictError) as raised:
+            resolve(theory, request)
+        return [" ".join(repair) for repair in raised.value.repairs]
+
+    assert offered(a_trainer="dpo", b_mode=True) == ["b.mode=false", "~b.mode", "a.trainer=sft"]
+    assert offered(a_trainer="dpo", b_mode=True, c_more=True)[-1] == "a.trainer=sft"
+
+
 def test_numbers_are_repaired_to_the_nearest_on_either_side():
     rules = [Forbid((length > 512) & (length < 4096) & fused.on, id="p.window", because="the kernel has a gap")]
     error = failure({"fused.enabled": True, "loss.type": "plain", "cut.length": 2000}, rules)
