@@ -19,7 +19,8 @@ from memcfg_offload.transfer import Direct, Storageless, Streamed, Transfer
 
 def amount(size: int) -> str:
     """Bytes, for people."""
-    return f"{size / 2**30:.2f} GiB" if size >= 1 << 30 else f"{size / 2**20:.2f} MiB"
+    bits, unit = next((pair for pair in ((30, "GiB"), (20, "MiB")) if size >= 1 << pair[0]), (10, "KiB"))
+    return f"{size / (1 << bits):.1f} {unit}"
 
 
 @hookimpl

@@ -161,7 +161,7 @@ def test_what_the_longest_rows_will_take_is_told_before_the_first_update() -> No
         name: size for name, (_, size) in given.items()
     }
     (found,) = memcfg_evidence(plan=asked, run=running(context, 27), found=[])
-    assert "; the longest rows will take 0.03 MiB at once, of " in found.evidence
+    assert "; the longest rows will take 10.1 KiB at once, of " in found.evidence
     assert found.evidence.endswith("GiB that are free")
 
 
