@@ -63,7 +63,8 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     context = next((c for c in run.contexts if isinstance(c, Offload)), None)
     mover = context.mover if context is not None else None
     if context is None or mover is None or not mover.tensors:
-        return [*found, Effective("offload.activations", "none", "no saved tensor has been moved")]
+        small = f"those of less than {plan['offload.min_bytes']:,} bytes stay (`offload.min_bytes`)"
+        return [*found, Effective("offload.activations", "none", f"no saved tensor has been moved; {small}")]
     kind = "checkpoint_inputs" if context.inputs_only else plan["offload.activations"]
     place = "disk" if kind == "disk" else "host"
     text = (

@@ -41,6 +41,12 @@ def _unclipped(values: Mapping[str, Any]) -> str | None:
     return f"gradients cannot be shortened to {norm:g} together: add `run.max_grad_norm=null`" if norm else None
 
 
+def _two_betas(values: Mapping[str, Any]) -> str | None:
+    given = values["optimizer.betas"]
+    numbers = [b for b in given if isinstance(b, int | float) and not isinstance(b, bool) and 0.0 <= b < 1.0]
+    return None if len(numbers) == len(given) == 2 else f"needs two numbers from 0 to below 1, not {list(given)}"
+
+
 def _one_micro_batch(values: Mapping[str, Any]) -> str | None:
     count = values["run.accumulation"]
     return f"`run.accumulation={count}` would move the parameters {count} times in a step" if count > 1 else None
@@ -77,6 +83,10 @@ plugin = Plugin(
             because="the bitsandbytes package is not installed", suggest=["optimizer.name=adamw"], ref=PAPER_8BIT,
         ),
         Check(
+            [betas], _two_betas, id="optimizer.betas.range", when=name.isin("adamw", "adamw_bf16", "adamw_offload", *BITSANDBYTES),
+            because="each is the part of a moment that is kept from step to step",
+        ),
+        Check(
             ["run.max_grad_norm"], _unclipped, when=in_backward.on, id="optimizer.in_backward.clipping",
             because="the length of all gradients is known only when the first ones are gone",
         ),
@@ -100,7 +110,7 @@ plugin = Plugin(
             suggest=["optimizer.in_backward=false", "optimizer.name=adamw"],
         ),
         Forbid(
-            (name == "adamw_offload") & (key("device.type") == "cpu") & key("offload.rehearsal").off,
+            name.isin("adamw_offload", "paged_adamw_8bit") & (key("device.type") == "cpu") & key("offload.rehearsal").off,
             id="optimizer.offload.accelerator", because="there is no accelerator whose memory it could free",
             suggest=["optimizer.name=adamw"],
         ),

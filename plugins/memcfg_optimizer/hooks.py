@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from memcfg import Plan, Problem, RequestError, hookimpl
+from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg_optimizer.in_backward import InBackward
 from memcfg_optimizer.kinds import KINDS, SETTINGS, built, name_of
@@ -19,7 +18,7 @@ def memcfg_optimizer(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimize
     name = plan["optimizer.name"]
     values = {key: plan.get(f"optimizer.{key}") for key in SETTINGS.get(name, ())}
     if "betas" in values:
-        values["betas"] = _betas(values["betas"])
+        values["betas"] = tuple(map(float, values["betas"]))
     if "fused" in values:
         values["fused"] = bool(values["fused"]) and plan.device == "cuda" and name != "adamw_offload"
     made = built(name, groups(model, plan["optimizer.weight_decay"]), lr=plan["run.learning_rate"], **values)
@@ -68,9 +67,3 @@ def _states(optimizer: torch.optim.Optimizer) -> str:
     size, weights = sum(v.numel() * v.element_size() for v in states), sum(p.numel() for p in optimizer.state)
     where = {v.device.type for v in states if v.numel() > 1}
     return f", {size / weights:.2f} bytes of state each on {'/'.join(sorted(where)) or 'no device'}" if weights else ""
-
-
-def _betas(betas: Sequence[float]) -> tuple[float, float]:
-    if len(betas) != 2 or not all(isinstance(b, (int, float)) and 0.0 <= b < 1.0 for b in betas):
-        raise RequestError(Problem(f"needs two numbers from 0 to below 1, not {list(betas)}", key="optimizer.betas"))
-    return float(betas[0]), float(betas[1])

@@ -51,6 +51,41 @@ def _head_by_name(values: Mapping[str, Any]) -> str | None:
     return f"`{named[0]}` is the output head: leave it out and add `peft.head=true`" if named else None
 
 
+OWNED = {
+    "r": "peft.rank", "init_r": "peft.rank", "lora_alpha": "peft.alpha", "alpha": "peft.alpha", "lora_dropout": "peft.dropout",
+    "module_dropout": "peft.dropout", "vera_dropout": "peft.dropout", "target_modules": "peft.targets",
+    "modules_to_save": "peft.modules_to_save", "use_rslora": "peft.rslora", "use_dora": "peft.dora",
+    "num_virtual_tokens": "peft.virtual_tokens",
+}  # fmt: skip
+"""Fields of peft's configurations that options of their own set."""
+FIXED = ("task_type", "inference_mode", "peft_type")
+"""Fields that follow from training a language model."""
+
+
+def _owned(values: Mapping[str, Any]) -> str | None:
+    given = values["peft.config"] or {}
+    for name in given:
+        if name in OWNED:
+            return f"`{name}` is what `{OWNED[name]}` says: leave it out and set that"
+        if name in FIXED:
+            return f"`{name}` is set for training: leave it out"
+    return None
+
+
+def _whole_dropout(values: Mapping[str, Any]) -> str | None:
+    return "a dropout of 1 leaves nothing of the adapter" if values["peft.dropout"] == 1 else None
+
+
+def _no_target(values: Mapping[str, Any]) -> str | None:
+    return "an empty list adapts no layer: leave it out" if values["peft.targets"] in ([], "") else None
+
+
+def _both(values: Mapping[str, Any]) -> str | None:
+    adapted, whole = values["peft.targets"], values["peft.modules_to_save"] or []
+    both = [name for name in (adapted if isinstance(adapted, list) else []) if name in whole]
+    return f"`{both[0]}` is in both `peft.targets` and `peft.modules_to_save`: leave it in one" if both else None
+
+
 plugin = Plugin(
     name="peft",
     doc="trains a small adapter on a frozen model",
@@ -122,6 +157,21 @@ plugin = Plugin(
         Check(
             [targets], _head_by_name, when=adapts, id="peft.targets.head",
             because="whether the head is adapted decides which losses can run",
+        ),
+        Check(
+            [targets], _no_target, when=adapts, id="peft.targets.none", because="an adapter lies beside layers of the model",
+        ),
+        Check(
+            [targets, saved], _both, when=adapts, id="peft.targets.saved",
+            because="a layer that is trained whole has no adapter beside it",
+        ),
+        Check(
+            [dropout], _whole_dropout, when=adapts, id="peft.dropout.whole",
+            because="what is dropped out has no gradient",
+        ),
+        Check(
+            [config], _owned, when=adapts, id="peft.config.owned",
+            because="the plan would say one thing and peft do another",
         ),
         *only_when(adapts, head, saved, dtype, merge, config, because="there is no adapter when the whole model is trained"),
         *only_when(method.isin("lora", "adalora", "loha", "lokr", "oft", "vera"), rank, because="this adapter has no rank"),

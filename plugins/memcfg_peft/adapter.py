@@ -17,6 +17,12 @@ from memcfg_peft.configs import config_of
 
 ADAPTER = "default"
 
+OTHERWISE = (r"Invalid `\w+` \(.*Adjusted", r"The following \w+ keys did not match")
+"""Warnings of peft that say that a setting was changed or left out."""
+
+PROJECTIONS = ("vera_A", "vera_B")
+"""Buffers of the model that every layer of a VeRA adapter multiplies with."""
+
 
 def adapted(plan: Plan, model: torch.nn.Module) -> peft.PeftModel:
     """The model frozen, with the plan's adapter in it. Its weights are drawn from `run.seed`, the same on every device.
@@ -27,7 +33,7 @@ def adapted(plan: Plan, model: torch.nn.Module) -> peft.PeftModel:
     with _drawn_from(plan["run.seed"]), torch.device("meta" if meta else "cpu"), _quiet():
         try:
             made = peft.get_peft_model(model, config, autocast_adapter_dtype=False)  # type: ignore[arg-type]
-        except (ValueError, TypeError, NotImplementedError, ImportError) as error:
+        except (ValueError, TypeError, NotImplementedError, ImportError, UserWarning, RuntimeWarning) as error:
             text = f"peft cannot adapt `{type(model).__name__}`: {error}"
             raise RunError(Problem(text, key="peft.method")) from error
     _cast(made, plan["peft.dtype"], model.dtype)  # type: ignore[arg-type]
@@ -89,8 +95,11 @@ def _share(model: Any) -> bool:
 
 
 def _cast(model: torch.nn.Module, chosen: str, base: torch.dtype) -> None:
-    """What is trained, in the plan's dtype. Layers that are trained whole, too."""
+    """What is trained, in the plan's dtype, and what it is multiplied with. Layers that are trained whole, too."""
     dtype = base if chosen == "base" else getattr(torch, chosen)
+    for name, buffer in model.named_buffers():
+        if any(part in PROJECTIONS for part in name.split(".")):
+            buffer.data = buffer.data.to(dtype)
     for parameter in trainable(model):
         if parameter.is_floating_point():
             parameter.data = parameter.data.to(dtype)
@@ -106,8 +115,10 @@ def _drawn_from(seed: int) -> Iterator[None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """peft warns of what is settled here (shared embeddings, layers that are trained whole), and asks Transformers by a
-    name that it has left behind."""
+    name that it has left behind. Where it warns that it did something else than it was asked for, that is an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        for message in OTHERWISE:
+            warnings.filterwarnings("error", message)
         yield

@@ -121,8 +121,11 @@ def _pattern(given: str, model: torch.nn.Module, *, head: bool) -> str:
     except re.error as error:
         raise RequestError(Problem(f"`{given}` is no pattern: {error}", key="peft.targets")) from error
     if not matched:
+        text = f"the pattern `{given}` matches no layer of the model"
+        if given.replace("_", "-") == ALL:
+            raise RunError(Problem(text, key="peft.targets", nearest=(ALL,)))
         fix = f"a pattern is held against whole names, such as `{_linear_name(model)}`; a list holds names"
-        raise RunError(Problem(f"the pattern `{given}` matches no layer of the model", key="peft.targets", fix=fix))
+        raise RunError(Problem(text, key="peft.targets", fix=fix))
     return pattern
 
 

@@ -10,7 +10,8 @@ import torch
 from memcfg_optimizer import plugin
 from memcfg_optimizer.hooks import memcfg_evidence, memcfg_optimizer
 
-from memcfg import Decision, Plan, RequestError
+import memcfg
+from memcfg import ConflictError, Decision, Plan
 from memcfg.engine.evidence import compare
 
 pytestmark = pytest.mark.torch
@@ -63,8 +64,9 @@ def test_matrices_decay_and_vectors_do_not() -> None:
 
 @pytest.mark.parametrize("betas", [[0.9], [0.9, 1.0], [-0.1, 0.9], ["a", "b"], [0.9, 0.95, 0.99]])
 def test_betas_that_make_no_sense_are_refused(betas: list[Any]) -> None:
-    with pytest.raises(RequestError, match=r"optimizer\.betas"):
-        memcfg_optimizer(plan=plan(betas=betas), model=model())
+    with pytest.raises(ConflictError) as caught:
+        memcfg.resolve([f"optimizer.betas={betas}"])
+    assert f"needs two numbers from 0 to below 1, not {betas}" in str(caught.value)
 
 
 @pytest.mark.parametrize("overrides", [{}, {"weight_decay": 0.1}, {"betas": [0.5, 0.6], "eps": 1e-5}])

@@ -269,3 +269,21 @@ def test_merging_detaches_the_head() -> None:
 
 def test_a_method_that_cannot_be_run_yet_is_declared() -> None:
     assert [str(n.when) for n in plugin.not_yet] == ["peft.method=adalora"]
+
+
+def test_what_peft_would_change_by_itself_is_refused() -> None:
+    with pytest.raises(RunError, match=r"`peft\.method`: peft cannot adapt .*Invalid `r` \(3\)! Adjusted `r`"):
+        memcfg_patch_model(plan=plan("oft", rank=3), model=model())
+    with pytest.raises(RunError, match=r"rank_pattern keys did not match any targeted module.*'nothing'"):
+        memcfg_patch_model(plan=plan(config={"rank_pattern": {"nothing": 4}}), model=model())
+
+
+def test_a_vera_adapter_in_bfloat16_multiplies_in_bfloat16() -> None:
+    made = memcfg_patch_model(plan=plan("vera", dtype="bfloat16"), model=model(dtype=torch.bfloat16))
+    made(input_ids=IDS, use_cache=False).logits.sum().backward()
+    assert all(p.grad is not None and p.dtype == torch.bfloat16 for p in trainable(made))
+
+
+def test_all_linear_misspelt() -> None:
+    with pytest.raises(RunError, match="did you mean `all-linear`"):
+        memcfg_patch_model(plan=plan(targets="all_linear"), model=model())
