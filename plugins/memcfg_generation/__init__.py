@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from memcfg import Bool, Check, Default, Enum, NotYet, Plugin, RenameKey, Setting, key, only_when
+from memcfg import (
+    Bool,
+    Check,
+    Default,
+    Enum,
+    Fact,
+    Forbid,
+    Ignored,
+    Plugin,
+    RenameKey,
+    Require,
+    Setting,
+    key,
+    only_when,
+)
 
 trainer = key("trainer.name")
 groups = trainer.isin("grpo", "rloo")
@@ -34,6 +48,10 @@ cache_share = Setting(
     "generation.cache_share", float, default=0.5, minimum=0.0, maximum=1.0,
     doc="share of free GPU memory that continuous batching takes for its cache",
 )  # fmt: skip
+recent = Fact(
+    "generation.continuous_ready", probe="memcfg_generation.facts:continuous",
+    doc="whether the installed Transformers batches continuously as this needs (5.17)",
+)  # fmt: skip
 rows = Setting(
     "generation.batch_size", int, default=None, nullable=True, minimum=1, unit="completions",
     doc="completions sampled at a time, over all processes; null follows from `generation.steps`",
@@ -44,6 +62,16 @@ steps = Setting(
 )  # fmt: skip
 
 SIZES = ("run.batch_size", "run.accumulation", "world.size", "generation.batch_size", "generation.steps")
+
+
+OTHERWISE = ["generation.continuous_batching=false"]
+
+
+def _known_to_continuous(values: Mapping[str, Any]) -> str | None:
+    for name, usual in (("generation.repetition_penalty", 1.0), ("generation.min_p", None)):
+        if values[name] != usual:
+            return f"`{name}={values[name]}` is not known to continuous batching: add `generation.continuous_batching=false`"
+    return None
 
 
 def _one_way(values: Mapping[str, Any]) -> str | None:
@@ -105,7 +133,7 @@ plugin = Plugin(
     name="generation",
     doc="samples completions while training",
     options=[
-        backend, length, temperature, top_p, top_k, min_p, repetition, cache, continuous, cache_share, rows, steps,
+        backend, length, temperature, top_p, top_k, min_p, repetition, cache, continuous, cache_share, rows, steps, recent,
     ],
     rules=[
         Default(
@@ -167,6 +195,27 @@ plugin = Plugin(
             _whole_eval_groups("rloo.num_generations"), when=trainer == "rloo", id="generation.eval_groups.rloo",
             because="the baseline needs all completions of a prompt, in evaluation too",
         ),
+        Require(
+            recent.on, when=continuous.on, id="generation.continuous_batching.version", suggest=OTHERWISE,
+            because="Transformers' continuous batching has pages and a seed from 5.17 on",
+        ),
+        Forbid(
+            continuous.on & key("distributed.strategy").isin("fsdp2", "zero3"), id="generation.continuous_batching.shards",
+            because="each process takes as many steps as its own prompts need, and shards are gathered by all processes together",
+            suggest=OTHERWISE,
+        ),
+        Forbid(
+            continuous.on & key("peft.method").isin("prompt", "prefix", "p_tuning"), id="generation.continuous_batching.virtual",
+            because="tokens that are trained before each prompt are not put there by it", suggest=OTHERWISE,
+        ),
+        Check(
+            [repetition, min_p], _known_to_continuous, when=continuous.on, id="generation.continuous_batching.shapes",
+            because="it takes temperature, `top_p` and `top_k` alone",
+        ),
+        Ignored(
+            cache, when=continuous.on, id="generation.continuous_batching.cache",
+            because="continuous batching has a cache of its own",
+        ),
         RenameKey(
             "generation.paged", continuous, id="generation.paged.renamed", because="Transformers renamed the technique"
         ),
@@ -185,5 +234,4 @@ plugin = Plugin(
     groups={"generation": "what samples the completions"},
     hooks="memcfg_generation.hooks",
     active=samples,
-    not_yet=[NotYet(continuous.on, "continuous batching is not wired to Transformers yet")],
 )  # fmt: skip

@@ -10,6 +10,7 @@ from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg.engine.forward import causal_model
 from memcfg.rollouts import Generation
+from memcfg_generation.continuous import ContinuousGeneration
 from memcfg_generation.sampler import TransformersGeneration, arguments, end_tokens
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTok
     ends = end_tokens(causal_model(model), tokenizer)
     pads = (tokenizer.pad_token_id, *ends, 0)
     pad = next(token for token in pads if isinstance(token, int))
+    if plan["generation.continuous_batching"]:
+        return ContinuousGeneration(model, arguments(plan), ends, pad, plan["generation.cache_share"])
     return TransformersGeneration(model, arguments(plan), ends, pad)
 
 
@@ -30,5 +33,12 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     generation = getattr(run, "generation", None)
     if isinstance(generation, TransformersGeneration):
         text = f"`generate` of the trained model was called {generation.rounds} times"
-        found = [*found, Effective("generation.backend", "transformers", text)]
+        continuous = isinstance(generation, ContinuousGeneration)
+        if isinstance(generation, ContinuousGeneration):
+            text = f"{generation.prompts} prompts of the trained model were queued in {generation.rounds} rounds"
+        found = [
+            *found,
+            Effective("generation.backend", "transformers", text),
+            Effective("generation.continuous_batching", continuous, text),
+        ]
     return found

@@ -33,14 +33,18 @@ class TransformersGeneration:
         """All prompts as one batch, padded on the left, with a key-value cache. Raises `RunError` for an empty prompt."""
         if not prompts:
             return []
-        if not all(prompts):
-            raise RunError(Problem("a prompt is empty: there is nothing to complete", key="data.path"))
+        self.refuse_empty(prompts)
         device = next(self._model.parameters()).device
         ids, mask = self._padded(prompts, device)
         with torch.no_grad(), sampling(self._model) as model, seeded(seed, device):
             whole = model.generate(input_ids=ids, attention_mask=mask, generation_config=self._config(limit))
         self.rounds += 1
         return [self._sample(row, limit) for row in whole[:, ids.shape[1] :].tolist()]
+
+    def refuse_empty(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Raises `RunError` for an empty prompt."""
+        if not all(prompts):
+            raise RunError(Problem("a prompt is empty: there is nothing to complete", key="data.path"))
 
     def sleep(self) -> None:
         """Nothing of its own to give back: the cache ends with each call."""

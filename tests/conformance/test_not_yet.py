@@ -10,7 +10,6 @@ from memcfg.registry import load
 
 REFUSED = {
     "distributed": ["distributed.strategy=fsdp2 and quantization.mode in (nf4, fp4)"],
-    "generation": ["generation.continuous_batching=true"],
     "moe": ["moe.aux=true"],
     "peft": ["peft.method=adalora"],
     "vision": ["vision.data=true"],
