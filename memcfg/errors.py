@@ -132,7 +132,9 @@ class RunError(MemcfgError):
 
 class Away(RunError):
     """Something that the run needs between its steps no longer answers, a server say. The run itself is sound: where it has
-    taken a step it is saved before it ends."""
+    taken a step it is saved before it ends. `everywhere`: all of several processes raise it, so that they can save together."""
+
+    everywhere = False
 
 
 class Lost(RunError):

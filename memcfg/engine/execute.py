@@ -152,7 +152,7 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> tu
     except BaseException as error:
         with suppress(RunError):  # the disk may be why we are here; that error is the one to tell
             if isinstance(error, Away):
-                _save_for_later(trainer, course, folder)
+                _save_for_later(trainer, course, folder, together=error.everywhere)
             course.close()
             if course.metrics.lines and trainer.group.main:
                 _account(run, trainer, folder)
@@ -172,9 +172,9 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> tu
     return trainer, expected
 
 
-def _save_for_later(trainer: EngineTrainer, course: Course, folder: Path) -> None:
+def _save_for_later(trainer: EngineTrainer, course: Course, folder: Path, *, together: bool) -> None:
     """What a run has learned so far, where it ends between two steps. One of several processes cannot save alone."""
-    if trainer.state.global_step and trainer.accelerator.num_processes == 1:
+    if trainer.state.global_step and (together or trainer.accelerator.num_processes == 1):
         trainer.save_here()
         _goes_on(trainer, course, folder)
 

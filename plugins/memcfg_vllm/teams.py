@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from memcfg import RunError
+from memcfg import Away, RunError
 
 T = TypeVar("T")
 
@@ -62,16 +62,26 @@ def met() -> None:
 
 def agreed(work: Callable[[], None], *, first: bool) -> None:
     """The first process's work; where it fails, all processes raise what it raised. None goes on before it is done."""
-    trouble: list[Any] = [None]
-    if first:
-        try:
-            work()
-        except RunError as error:
-            trouble = [(type(error), error.problems)]
-    if several():
-        import torch.distributed as dist
+    everywhere(work if first else lambda: None)
 
-        dist.broadcast_object_list(trouble, src=0)
-    if trouble[0] is not None:
-        kind, problems = trouble[0]
-        raise kind(*problems)
+
+def everywhere(work: Callable[[], T]) -> T:
+    """Each process's own work; where one fails, all raise what it raised (of several, the first's), so that none waits for
+    another that has left. None goes on before all are done."""
+    if not several():
+        return work()
+    import torch.distributed as dist
+
+    made, own = None, None
+    try:
+        made = work()
+    except RunError as error:
+        own = (type(error), error.problems)
+    troubles: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(troubles, own)
+    for kind, problems in filter(None, troubles):
+        raised = kind(*problems)
+        if isinstance(raised, Away):
+            raised.everywhere = True
+        raise raised
+    return made  # type: ignore[return-value]

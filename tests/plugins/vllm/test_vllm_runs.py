@@ -25,6 +25,13 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 STANDIN = Path(__file__).parent / "standin_server.py"
 
 
+GIVEN = [
+    "trainer=grpo", "generation=vllm", "generation.max_new_tokens=3", "run.steps=4", "run.log_steps=1",
+    "run.eval_steps=null", "run.batch_size=8", "run.accumulation=2", "generation.steps=1", "data.eval_rows=1",
+]  # fmt: skip
+"""Four steps, each of two generations."""
+
+
 class Sampler(NamedTuple):
     """What a run says more to sample with it; `to_come(loads=, other=)` says what will go wrong, and `dies` what is told then."""
 
@@ -104,20 +111,14 @@ def colocated() -> Iterator[Sampler]:
 
 
 def trained(folder: Path, more: list[str]) -> Any:
-    """The weights that four steps end with, two generations in each."""
+    """The weights that the run ends with."""
     from safetensors.torch import load_file
 
     import memcfg
     from memcfg.engine.execute import train
     from memcfg.registry import load
 
-    plan = memcfg.resolve(
-        [
-            "trainer=grpo", "generation=vllm", "generation.max_new_tokens=3", "run.steps=4", "run.log_steps=1",
-            "run.eval_steps=null", "run.batch_size=8", "run.accumulation=2", "generation.steps=1", "data.eval_rows=1",
-            f"run.dir={folder}", *more,
-        ]
-    )  # fmt: skip
+    plan = memcfg.resolve([*GIVEN, f"run.dir={folder}", *more])
     train(plan, load().hooks(plan), folder)
     return load_file(folder / "model" / "model.safetensors")
 
@@ -145,3 +146,28 @@ def test_a_run_goes_on_with_a_new_sampler_as_if_nothing_had_happened(kind: Any, 
         resumed = trained(tmp_path / "run", [*sampler.more, "run.resume=auto"])
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.distributed
+def test_two_processes_save_together_when_their_server_dies(tmp_path: Path) -> None:
+    """And go on with another one to what they would have become."""
+    whole = launched(tmp_path / "whole", loads=1000)
+    assert whole.returncode == 0, whole.stderr[-3000:]
+    died = launched(tmp_path / "run", loads=2)
+    assert died.returncode == 1
+    assert "no longer answers" in " ".join(died.stderr.split())
+    assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-2"]
+    resumed = launched(tmp_path / "run", "run.resume=auto", loads=1000)
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    one, other = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "run"))
+    assert one == other
+
+
+def launched(folder: Path, *more: str, loads: int) -> subprocess.CompletedProcess[str]:
+    with server() as sampler:
+        sampler.to_come(loads=loads)
+        command = [
+            sys.executable, "-m", "memcfg", *GIVEN, "distributed=ddp", "distributed.processes=2", f"run.dir={folder}",
+            *sampler.more, *more,
+        ]  # fmt: skip
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
