@@ -4,7 +4,9 @@ The next processes load their libraries while one measures: each says that it is
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +16,35 @@ from pathlib import Path
 from typing import Any
 
 READY, RESULT = "READY", "RESULT "
+
+
+def program(
+    script: str, doc: str, cases: Sequence[str], prepare: Callable[[str, argparse.Namespace], Callable[[], dict[str, Any]]],
+    *, out: str, **options: Any,
+) -> None:  # fmt: skip
+    """A benchmark's command line: each case in a process of its own, or with `--case`, in such a process, that one.
+
+    `options`: further flags and their defaults, False for a switch. `prepare(case, asked)` loads everything and returns what
+    measures."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default=out)
+    parser.add_argument("--cases", default=",".join(cases))
+    for name, default in options.items():
+        more: dict[str, Any] = {"action": "store_true"} if default is False else {"default": default}
+        parser.add_argument(f"--{name}", **more, **({"type": int} if type(default) is int else {}))
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("overrides", nargs="*", help="further choices for memcfg's cases")
+    asked = parser.parse_args()
+    if asked.case is not None:
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        measured(lambda: prepare(asked.case, asked))
+        return
+    given = {f"--{name}": getattr(asked, name) for name in options}
+    rest = [
+        word for flag, value in given.items() if value for word in ((flag,) if value is True else (flag, str(value)))
+    ]
+    run_all(script, asked.cases.split(","), [*rest, *asked.overrides], Path(asked.out))
 
 
 def run_all(

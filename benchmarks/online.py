@@ -14,15 +14,14 @@ those steps. `sampling` is the part of memcfg's steps that sampling took."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import tempfile
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fresh import measured, run_all
-from sft import Clock, _cuda, _peak, _torch, _twice, timed
+from fresh import program
+from sft import Clock, _cuda, _peak, _twice, in_words, timed, word_tokenizer
 
 CASES: dict[str, list[str] | None] = {
     "trl": None,
@@ -94,18 +93,12 @@ def memcfg_case(choices: list[str], steps: int, new: int, tiny: bool) -> Callabl
 def trl_case(steps: int, new: int, tiny: bool) -> Callable[[], dict[str, Any]]:
     import torch
     from datasets import Dataset
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
+    from transformers import AutoModelForCausalLM, Qwen3Config
     from trl import GRPOConfig, GRPOTrainer
 
     words, longest = sizes(tiny)
-    vocabulary = {"<pad>": 0, "<eos>": 1, "<unk>": 2, **{f"w{k}": k for k in range(3, words)}}
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
-    )
-    said = [" ".join(f"w{i}" for i in ids) for ids in prompts(PROMPTS * steps, words, longest)]
+    tokenizer = word_tokenizer(words)
+    said = [in_words(ids) for ids in prompts(PROMPTS * steps, words, longest)]
     rows = Dataset.from_dict({"prompt": said})
     dimensions = (
         {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 2, "vocab_size": 2048, "head_dim": 32}
@@ -148,29 +141,12 @@ def trl_case(steps: int, new: int, tiny: bool) -> Callable[[], dict[str, Any]]:
     return lambda: _twice(once)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="results/online.jsonl")
-    parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--new", type=int, default=256, help="tokens in a completion")
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("overrides", nargs="*")
-    args = parser.parse_args()
-    if args.case is None:
-        rest = ["--steps", str(args.steps), "--new", str(args.new), *(["--tiny"] if args.tiny else []), *args.overrides]
-        run_all(__file__, args.cases.split(","), rest, Path(args.out))
-        return
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    _torch()
-    choices = CASES[args.case]
+def prepared(case: str, asked: Namespace) -> Callable[[], dict[str, Any]]:
+    choices = CASES[case]
     if choices is None:
-        measured(lambda: trl_case(args.steps, args.new, args.tiny))
-    else:
-        measured(lambda: memcfg_case([*choices, *args.overrides], args.steps, args.new, args.tiny))
+        return trl_case(asked.steps, asked.new, asked.tiny)
+    return memcfg_case([*choices, *asked.overrides], asked.steps, asked.new, asked.tiny)
 
 
 if __name__ == "__main__":
-    main()
+    program(__file__, __doc__, list(CASES), prepared, out="results/online.jsonl", steps=6, new=256, tiny=False)

@@ -13,17 +13,16 @@ the last. `loss` is the mean of the last steps: the trainers see the same pairs 
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
-import os
 import tempfile
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fresh import measured, run_all
-from sft import WARM, Clock, _cuda, _peak, _torch, _twice, timed
+from fresh import program
+from sft import WARM, Clock, _cuda, _peak, _torch, _twice, in_words, timed, word_tokenizer
 
 CASES: dict[str, tuple[str, Any]] = {
     "trl_dpo": ("dpo", {}),
@@ -119,25 +118,17 @@ def _known(run: Any, rows: Any) -> Any:
 def trl_case(trainer_name: str, choices: dict[str, Any], steps: int, toy: bool) -> Callable[[], dict[str, Any]]:
     import torch
     from datasets import Dataset
-    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import (
         AutoModelForCausalLM,
         AutoModelForSequenceClassification,
-        PreTrainedTokenizerFast,
         Qwen3Config,
     )
     from trl import DPOConfig, DPOTrainer, RewardConfig, RewardTrainer
 
     count, words, longest = size(toy, steps)
-    vocabulary = {"<pad>": 0, "<eos>": EOS, "<unk>": 2, **{f"w{k}": k for k in range(3, words)}}
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
-    )
-    said = lambda ids: " ".join(f"w{i}" for i in ids)  # noqa: E731
+    tokenizer = word_tokenizer(words)
     columns = zip(*pairs(count, words, longest), strict=True)
-    prompts, better, worse = ([said(ids) for ids in column] for column in columns)
+    prompts, better, worse = ([in_words(ids) for ids in column] for column in columns)
     rows = Dataset.from_dict({
         "prompt": [f"{p} " for p in prompts], "chosen": [f"{c} <eos>" for c in better],
         "rejected": [f"{c} <eos>" for c in worse],
@@ -196,27 +187,12 @@ class Losses:
         return {"loss": round(float(_torch().stack(self.found).float().mean()), 4)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="results/preference.jsonl")
-    parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--toy", action="store_true")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("overrides", nargs="*")
-    args = parser.parse_args()
-    if args.case is None:
-        rest = ["--steps", str(args.steps), *(["--toy"] if args.toy else []), *args.overrides]
-        run_all(__file__, args.cases.split(","), rest, Path(args.out))
-        return
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    trainer_name, choices = CASES[args.case]
+def prepared(case: str, asked: Namespace) -> Callable[[], dict[str, Any]]:
+    trainer_name, choices = CASES[case]
     if isinstance(choices, dict):
-        measured(lambda: trl_case(trainer_name, choices, args.steps, args.toy))
-    else:
-        measured(lambda: memcfg_case(trainer_name, [*choices, *args.overrides], args.steps, args.toy))
+        return trl_case(trainer_name, choices, asked.steps, asked.toy)
+    return memcfg_case(trainer_name, [*choices, *asked.overrides], asked.steps, asked.toy)
 
 
 if __name__ == "__main__":
-    main()
+    program(__file__, __doc__, list(CASES), prepared, out="results/preference.jsonl", steps=25, toy=False)

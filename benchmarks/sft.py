@@ -4,6 +4,7 @@
     python benchmarks/sft.py --out FILE --cases trl_packed,packed         some of them
     python benchmarks/sft.py --out FILE attention=varlen                  with further choices for memcfg's cases
     python benchmarks/sft.py --out FILE --toy                             small enough for a CPU
+    python benchmarks/sft.py --out FILE --profile FILE                    with a profile of memcfg's cases
 
 1,000 documents of lognormal length (median 403, cut at 4,096 tokens), a 0.6 B shape with random weights, bfloat16, AdamW,
 rows of at most 2,048 tokens. Each case is a process of its own and trains twice: the first time its shapes are new to every
@@ -11,17 +12,16 @@ kernel, the second time they are not. Tokens are supervised ones, between the en
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
-import os
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fresh import measured, run_all
+from fresh import program
 
 PACKED, PADDED = ["packing=bfd", "run.batch_size=4"], ["run.batch_size=8"]
 CASES: dict[str, Any] = {
@@ -209,6 +209,21 @@ def _profiled(path: str | None) -> Any:
     return profiling()
 
 
+def word_tokenizer(words: int) -> Any:
+    """A tokenizer of so many words, for TRL's trainers that take text: `w3`, `w4` ..."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {"<pad>": 0, "<eos>": 1, "<unk>": 2, **{f"w{k}": k for k in range(3, words)}}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
+
+
+def in_words(ids: list[int]) -> str:
+    return " ".join(f"w{i}" for i in ids)
+
+
 def _torch() -> Any:
     import torch
 
@@ -223,29 +238,12 @@ def _peak() -> float:
     return float(_torch().cuda.max_memory_allocated()) / 2**30 if _cuda() else 0.0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="results/sft.jsonl")
-    parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--toy", action="store_true")
-    parser.add_argument("--profile", help="file for a profile of memcfg's cases")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("overrides", nargs="*")
-    args = parser.parse_args()
-    if args.case is None:
-        rest = ["--steps", str(args.steps), *(["--toy"] if args.toy else []), *args.overrides]
-        rest += ["--profile", args.profile] if args.profile else []
-        run_all(__file__, args.cases.split(","), rest, Path(args.out))
-        return
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    choices = CASES[args.case]
+def prepared(case: str, asked: Namespace) -> Callable[[], dict[str, Any]]:
+    choices = CASES[case]
     if isinstance(choices, dict):
-        measured(lambda: trl_case(choices, args.steps, args.toy))
-    else:
-        measured(lambda: memcfg_case([*choices, *args.overrides], args.steps, args.toy, args.profile))
+        return trl_case(choices, asked.steps, asked.toy)
+    return memcfg_case([*choices, *asked.overrides], asked.steps, asked.toy, asked.profile)
 
 
 if __name__ == "__main__":
-    main()
+    program(__file__, __doc__, list(CASES), prepared, out="results/sft.jsonl", steps=30, toy=False, profile=None)

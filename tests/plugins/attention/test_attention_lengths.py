@@ -1,31 +1,16 @@
 """Attention over cumulative lengths: where documents begin, what the model is handed, and on a GPU that nothing differs."""
 
-from typing import Any
-
 import pytest
 import torch
-from memcfg_attention.hooks import WithoutCudnn, memcfg_attention
+from memcfg_attention.hooks import WithoutCudnn
 from memcfg_attention.lengths import LengthsAttention, cumulative, register, varlen
 from memcfg_padding.hooks import PaddedLayout
 from memcfg_padding_free.hooks import FlatLayout, RowsLayout
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from memcfg import Decision, Plan
 from memcfg.batch import Documents
 from memcfg.engine.layout import Paper
 
 pytestmark = pytest.mark.torch
-
-SMALL = {
-    "vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "attention_dropout": 0.0,
-}  # fmt: skip
-KINDS: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "qwen3": {"head_dim": 16},
-    "gemma3_text": {"head_dim": 16, "sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]},
-    "mistral": {"sliding_window": 4},
-}
 
 
 def documents(*lengths: int) -> Documents:
@@ -70,18 +55,11 @@ def test_the_model_is_handed_lengths_and_no_mask():
     assert "attention_mask" not in inputs
 
 
-def build(kind: str, implementation: str, **where: Any) -> tuple[Any, Any]:
-    torch.manual_seed(0)
-    model: Any = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**(SMALL | KINDS[kind]))).to(**where)
-    attention = memcfg_attention(Plan({"attention.implementation": Decision(implementation, "you")}), model)
-    return model, attention
-
-
-def test_without_lengths_it_is_plain_causal_attention():
+def test_without_lengths_it_is_plain_causal_attention(attended):
     """A forward without lengths (generation, a user's own call) is `sdpa`'s, with padding on the left too."""
     register()
     ids, mask = torch.randint(3, 64, (2, 7)), torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1] * 7])
-    model, _ = build("llama", "sdpa")
+    model, _ = attended("llama", "sdpa")
     with torch.no_grad():
         expected = model(ids, attention_mask=mask, use_cache=False).logits
         model.set_attn_implementation("memcfg_varlen")
@@ -108,14 +86,13 @@ def test_cudnn_is_off_inside_and_as_it_was_afterwards():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layout", [FlatLayout(Paper(0)), FlatLayout(Paper(0, multiple_of=64))], ids=["", "rounded"])
-def test_on_a_gpu_documents_over_lengths_are_the_documents_alone(kind, layout):
+def test_on_a_gpu_documents_over_lengths_are_the_documents_alone(attended, architecture, layout):
     """Against float32 `sdpa` of each document alone, the error in bfloat16 is no larger than that of bfloat16 `sdpa`."""
     whole = documents(9, 1, 2, 1, 6, 33)
-    exact, _ = build(kind, "sdpa", device="cuda")
-    rounded, _ = build(kind, "sdpa", device="cuda", dtype=torch.bfloat16)
-    model, attention = build(kind, "varlen", device="cuda", dtype=torch.bfloat16)
+    exact, _ = attended(architecture, "sdpa", device="cuda")
+    rounded, _ = attended(architecture, "sdpa", device="cuda", dtype=torch.bfloat16)
+    model, attention = attended(architecture, "varlen", device="cuda", dtype=torch.bfloat16)
     batch = layout(whole).to("cuda")
     with torch.no_grad():
         alone = [exact(x.cuda()[None], use_cache=False).logits[0] for x in whole.input_ids]
@@ -128,8 +105,8 @@ def test_on_a_gpu_documents_over_lengths_are_the_documents_alone(kind, layout):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_gradients_flow_and_no_document_reaches_another():
-    model, attention = build("mistral", "varlen", device="cuda", dtype=torch.bfloat16)
+def test_on_a_gpu_gradients_flow_and_no_document_reaches_another(attended):
+    model, attention = attended("mistral", "varlen", device="cuda", dtype=torch.bfloat16)
     batch = FlatLayout(Paper(0))(documents(9, 1, 6)).to("cuda")
     hidden = model.get_input_embeddings()(batch.input_ids).detach().requires_grad_()
     kwargs = {"inputs_embeds": hidden, "position_ids": batch.position_ids, "use_cache": False}
