@@ -55,6 +55,11 @@ def awaited(until: float | None) -> None:
         clock.wait(until)
 
 
+def simulating() -> bool:
+    """Whether what runs is simulated: tensors without storage are then worked with as if they had one."""
+    return _listening.get() is not None
+
+
 @contextmanager
 def listening(clock: Beside) -> Iterator[None]:
     """While a simulation runs, its clock is told."""

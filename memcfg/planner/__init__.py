@@ -4,6 +4,7 @@
     trace       births and deaths of storages, in order, and the replay of them
     allocator   a model of CUDA's caching allocator
     addresses   where CUDA lays the segments that it is asked for
+    hidden      what kernels allocate where no mode sees it; `reductions`: sums over many rows
     tracker     the dispatch mode that sees every storage of a simulated step
     simulate    a plan in, a `Prediction` out
 

@@ -34,8 +34,10 @@ def calibrated(machine: Machine, tell: Callable[[str], Any] = lambda text: None)
     blas, bias = _workspaces()
     tell("matrix products and copies")
     half, single = _products(torch.bfloat16), _products(torch.float32)
+    card = torch.cuda.get_device_properties(0)
     found = replace(
-        machine, memory=torch.cuda.get_device_properties(0).total_memory, blas=blas, blas_bias=bias, matmul=half,
+        machine, memory=card.total_memory, processors=card.multi_processor_count,
+        threads=card.max_threads_per_multi_processor, blas=blas, blas_bias=bias, matmul=half,
         matmul_float32=single, bandwidth=_bandwidth(), host_copy=_host_copy(), calibrated=True,
     )  # fmt: skip
     tell("attention")

@@ -46,6 +46,9 @@ class Machine:
     """What the host spends on an operation: Python, dispatch and launch of an eager Transformers model, measured."""
     view: float = 12e-6
     shortest: float = 2e-6
+    processors: int = 100
+    threads: int = 2048
+    """Multiprocessors, and threads that each holds at once: into how many parts torch cuts up a sum."""
     attention_bytes: Mapping[str, float] = field(default_factory=dict)
     calibrated: bool = False
 
@@ -64,20 +67,24 @@ CPU: Final = Machine(
     bandwidth=20e9, host_copy=20e9, launch=8e-6, view=2e-6, shortest=2e-6,
 )  # fmt: skip
 
-SHEETS: Final[dict[str, tuple[float, float, float, float]]] = {
-    "a10": (125, 31.2, 0.60, 22), "a100": (312, 19.5, 2.04, 24), "a100-40g": (312, 19.5, 1.56, 24),
-    "a6000": (155, 38.7, 0.77, 24), "b200": (2250, 75, 8.0, 55), "h100": (989, 67, 3.35, 55),
-    "h200": (989, 67, 4.8, 55), "l4": (121, 30.3, 0.30, 22), "l40s": (362, 91.6, 0.86, 24),
-    "rtx3090": (71, 35.6, 0.94, 24), "rtx4090": (165, 82.6, 1.01, 24), "rtx5090": (210, 105, 1.79, 50),
-    "t4": (65, 8.1, 0.32, 11), "v100": (125, 15.7, 0.90, 11),
+SHEETS: Final[dict[str, tuple[float, float, float, float, int]]] = {
+    "a10": (125, 31.2, 0.60, 22, 72), "a100": (312, 19.5, 2.04, 24, 108), "a100-40g": (312, 19.5, 1.56, 24, 108),
+    "a6000": (155, 38.7, 0.77, 24, 84), "b200": (2250, 75, 8.0, 55, 148), "h100": (989, 67, 3.35, 55, 132),
+    "h200": (989, 67, 4.8, 55, 132), "l4": (121, 30.3, 0.30, 22, 58), "l40s": (362, 91.6, 0.86, 24, 142),
+    "rtx3090": (71, 35.6, 0.94, 24, 82), "rtx4090": (165, 82.6, 1.01, 24, 128), "rtx5090": (210, 105, 1.79, 50, 170),
+    "t4": (65, 8.1, 0.32, 11, 40), "v100": (125, 15.7, 0.90, 11, 80),
 }  # fmt: skip
-"""Dense half-precision and float32 teraflops, terabytes a second, and gigabytes a second to the host, by data sheet."""
+"""Dense half-precision and float32 teraflops, terabytes a second, gigabytes a second to the host, and multiprocessors, by data
+sheet."""
+
+THREADS: Final = {75: 1024, 86: 1536, 89: 1536, 120: 1536}
+"""Threads that a multiprocessor holds at once, by capability, where they are not 2,048."""
 
 
 def named(card: str) -> Machine:
     """The defaults of a card by its name (see `memcfg.core.cards`). Raises `KeyError`."""
     known = CARDS[card]
-    half, single, memory, host = SHEETS[card]
+    half, single, memory, host, processors = SHEETS[card]
     hopper = known.capability >= 90
     attention = ("cudnn", "cudnn") if known.capability == 90 else ("flash", "efficient")
     if known.capability < 80:
@@ -88,6 +95,7 @@ def named(card: str) -> Machine:
         blas=workspace, attention=attention[0], attention_masked=attention[1],
         matmul=0.66 * half * TERA, matmul_float32=0.7 * single * TERA, attention_forward=0.45 * half * TERA,
         attention_backward=0.36 * half * TERA, bandwidth=0.75 * memory * TERA, host_copy=host * 1e9,
+        processors=processors, threads=THREADS.get(known.capability, 2048),
     )  # fmt: skip
 
 

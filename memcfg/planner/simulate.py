@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STEPS: Final = 2
 """The first step makes the optimizer's states; the second has them while gradients are computed."""
 
-MICRO_BATCHES: Final = 2
+MICRO_BATCHES: Final = 3
 """From the second micro-batch on nothing changes: gradients are there, and are added to."""
 
 
@@ -61,7 +61,7 @@ class Recorded:
         self.parameters = sum(p.numel() for p in run.model.parameters())
         self.trained = sum(p.numel() for p in run.model.parameters() if p.requires_grad)
         self.tokens = sum(b.input_ids.numel() for b in batches)
-        self.micro_batches = len(batches)
+        self.micro_batches, self.taken = len(batches), min(len(batches), MICRO_BATCHES)
         self.layers = depth(run.model)
 
 

@@ -25,6 +25,11 @@ SDPA: Final = "torch.nn.functional:scaled_dot_product_attention"
 HALF: Final = (torch.float16, torch.bfloat16)
 FLASH_ON_CPU: Final = 1
 WIDEST_HEAD: Final = {"flash": 256, "cudnn": 128, "efficient": 1 << 16}
+ALLOWED: Final[dict[str, Callable[[], bool]]] = {
+    "flash": torch.backends.cuda.flash_sdp_enabled, "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
+    "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
+}  # fmt: skip
+"""torch's own switches, which a plan may have set for its steps."""
 
 
 def of_torch(machine: Machine) -> dict[str, Any]:
@@ -117,7 +122,7 @@ def chosen(
     half = query.dtype in HALF and query.shape[-1] == value.shape[-1]
     first = machine.attention if mask is None else machine.attention_masked
     order = (first, "flash", "efficient") if mask is None else (first, "efficient")
-    for kernel in order:
+    for kernel in (kernel for kernel in order if ALLOWED[kernel]()):
         if WIDEST_HEAD[kernel] >= width and (half or kernel == "efficient"):
             return "math" if grouped and kernel == "efficient" else kernel
     return "math"
@@ -135,8 +140,8 @@ def _on_cpu(shapes: Any, dtype: torch.dtype, mask: Any, how: Any) -> str:
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """The mask as the kernels take it; made anew in every call."""
-    low, zero = (torch.scalar_tensor(x, dtype=dtype, device=mask.device) for x in (-math.inf, 0.0))
-    return torch.where(mask.logical_not(), low, zero)
+    zero, low = (torch.scalar_tensor(x, dtype=dtype, device=mask.device) for x in (0.0, -math.inf))
+    return torch.where(mask, zero, low)
 
 
 def _learning(*inputs: Tensor) -> bool:

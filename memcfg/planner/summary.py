@@ -55,11 +55,10 @@ def _pieces(trace: Trace, found: Replay) -> list[Piece]:
 def step_ms(plan: Plan, recorded: Recorded) -> float:
     """The last step's time. Micro-batches that were left out take as long as the last one that was run."""
     whole = recorded.ended - recorded.step_began[-1]
-    taken = min(recorded.micro_batches, 2)
     marks = [(at, phase) for at, number, phase in recorded.trace.marks if number == len(recorded.step_began)]
     begins = [at for at, phase in marks if phase == "optimizer"]
     update = recorded.ended - _ms_at(recorded.trace, begins[-1]) if begins else 0.0
-    each = (whole - update) / taken
+    each = (whole - update) / recorded.taken
     return round(each * recorded.micro_batches + update, 3)
 
 

@@ -137,8 +137,8 @@ class Tracker(TorchDispatchMode):
             grave.number = self.told(size, kind or self._kind(), op)
 
     def flash(self, sizes: Sequence[int], op: str) -> None:
-        """Births that end at once: what a kernel uses while it runs."""
-        for number in [self.told(size, "workspace", op) for size in sizes if size]:
+        """Births that end at once, the last one first: what a kernel uses while it runs."""
+        for number in reversed([self.told(size, "workspace", op) for size in sizes if size]):
             self.ended(number)
 
     # -------------------------------------------------------------------------------------------- what is seen
@@ -162,7 +162,7 @@ class Tracker(TorchDispatchMode):
         if new or _on_device(args):
             if name in MATMULS:
                 self._need_workspace(name, args)
-            hidden = temporaries(func, args, self.machine)
+            hidden = temporaries(func, args, out, self.machine)
             if hidden:
                 self.flash(hidden, name)
             self.clock.run(func, args, kwargs, out, key)
