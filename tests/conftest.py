@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
 import os
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +29,40 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["MEMCFG_CACHE"]
     else:
         os.environ["MEMCFG_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What to run in place of `sys.executable` where a program loads torch: the program is forked from one that has
+    (see `tests/nursery.py`). The workers of a session share it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    nursery, address = str(Path(__file__).with_name("nursery.py")), str(folder / "nursery")
+    with (folder / "nursery.lock").open("w") as lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as lease:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        started = None
+        try:
+            lease.connect(address)
+        except OSError:
+            quiet = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "CUDA_VISIBLE_DEVICES": ""}
+            started = subprocess.Popen(
+                [sys.executable, nursery, "serve", address], env=quiet, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True,
+            )  # fmt: skip
+            assert started.stdout is not None
+            assert started.stdout.readline() == "ready\n"
+            lease.connect(address)
+        socket.send_fds(lease, [b"lease"], [])
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        python = folder / f"python-{os.getpid()}"
+        python.write_text(
+            f'#!/bin/sh\nNURSERY_PYTHON="$0" exec "{sys.executable}" -I -S "{nursery}" ask "{address}" "$@"\n'
+        )
+        python.chmod(0o755)
+        yield str(python)
+    if started is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # where another worker still needs it
+            started.wait(timeout=5)
 
 
 @pytest.fixture(scope="session")

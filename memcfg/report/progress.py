@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from memcfg.report.console import Terminal
@@ -25,6 +24,7 @@ class TrainingTalk:
         self._begun = 0.0
         self._from: int | None = None
         self._latest: dict[str, Any] = {}
+        self._waiting: list[str] = []
         self._stage: tuple[str, float] | None = None
 
     def stage(self, text: str) -> None:
@@ -34,8 +34,18 @@ class TrainingTalk:
             self.terminal.say(f"{text} ...")
 
     def note(self, text: str) -> None:
-        with suppress(RuntimeError):  # a signal may come in the middle of a line
-            self.terminal.say(text)
+        self._waiting.append(text)
+        self._say_waiting()
+
+    def _say_waiting(self) -> None:
+        """A signal may come in the middle of a line: what it has to say is then said before the next."""
+        while self._waiting:
+            text = self._waiting.pop(0)
+            try:
+                self.terminal.say(text)
+            except RuntimeError:
+                self._waiting.insert(0, text)
+                return
 
     def _timed(self) -> None:
         """Say how long the last stage took, to who wants details."""
@@ -53,6 +63,7 @@ class TrainingTalk:
             self._bar.start()
 
     def advance(self, step: int, values: Mapping[str, Any]) -> None:
+        self._say_waiting()
         if self._from is None:
             self._from = step  # told before the first step is taken
         self._latest.update({name: number for name, number in values.items() if number is not None})

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,15 +28,21 @@ def memcfg(capsys, tmp_path, monkeypatch):
 ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "COLUMNS": "80"}
 
 
+def run_by(executable: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [executable, "-m", "memcfg", *words]
+    return subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+
+
 @pytest.fixture(scope="session")
 def program():
     """`program("resolve", ..., cwd=...)` as a process of its own."""
+    return partial(run_by, sys.executable)
 
-    def run(*words: str, cwd: Path, **more) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "memcfg", *words]
-        return subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, **more)
 
-    return run
+@pytest.fixture(scope="session")
+def warm_program(warm_python):
+    """The same for what trains: the process is forked from one that has loaded torch."""
+    return partial(run_by, warm_python)
 
 
 @pytest.fixture(scope="session")

@@ -154,9 +154,9 @@ def rows(folder: Path) -> str:
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_the_short_form_trains_once_and_tells_once(tmp_path: Path) -> None:
+def test_the_short_form_trains_once_and_tells_once(warm_python: str, tmp_path: Path) -> None:
     command = [
-        sys.executable,
+        warm_python,
         "-m",
         "memcfg",
         *SMALL,
@@ -184,19 +184,26 @@ def test_the_short_form_trains_once_and_tells_once(tmp_path: Path) -> None:
     assert json.loads((here / "report.json").read_text())["steps"] == 2
 
 
+SAYS_WHO = "import os, sys; print(os.getpid(), flush=True); from memcfg.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
 @pytest.mark.torch
 @pytest.mark.slow
-def test_where_the_first_process_is_killed_one_message_is_seen_and_the_report_is_made(tmp_path: Path) -> None:
+def test_where_the_first_process_is_killed_one_message_is_seen_and_the_report_is_made(
+    warm_python: str, tmp_path: Path
+) -> None:
     endless = ["run.steps=100000" if word.startswith("run.steps=") else word for word in SMALL]
     words = [*endless, rows(tmp_path), "distributed=ddp", "distributed.processes=2", "run.dir=here", "-q"]
     launcher = subprocess.Popen(
-        [sys.executable, "-m", "memcfg", *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [warm_python, "-c", SAYS_WHO, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
+    assert launcher.stdout is not None
+    pid = int(launcher.stdout.readline())
     metrics, end = tmp_path / "here" / "metrics.jsonl", time.monotonic() + 120
     while not (metrics.exists() and metrics.read_text().count("\n") > 2) and time.monotonic() < end:
         time.sleep(0.05)
-    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGKILL)
     out, err = launcher.communicate(timeout=120)
     text = "process 0 of 2 was ended by signal 9 (out of memory on the host, most\n  likely); all were stopped"
@@ -208,11 +215,11 @@ def test_where_the_first_process_is_killed_one_message_is_seen_and_the_report_is
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_processes_with_different_plans_stop_with_the_difference(tmp_path: Path) -> None:
+def test_processes_with_different_plans_stop_with_the_difference(warm_python: str, tmp_path: Path) -> None:
     from memcfg.commands.launch import _meeting_place
 
     shared = os.environ | _meeting_place() | {"CUDA_VISIBLE_DEVICES": "", "WORLD_SIZE": "2"}
-    command = [sys.executable, "-m", "memcfg", *SMALL, rows(tmp_path), "distributed=ddp", "--quiet"]
+    command = [warm_python, "-m", "memcfg", *SMALL, rows(tmp_path), "distributed=ddp", "--quiet"]
     both = [
         subprocess.Popen(
             [*command, f"run.seed={number}"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

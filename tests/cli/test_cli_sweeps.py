@@ -260,28 +260,28 @@ def test_an_interrupted_sweep_says_what_was_cut(memcfg, program_in_place, tmp_pa
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_a_failed_job_stops_no_other(tmp_path, program):
+def test_a_failed_job_stops_no_other(tmp_path, warm_program):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in ROWS))
     begin = time.time()
     words = ("-m", *SMALL, "data.path=none.jsonl,rows.jsonl", "hydra.sweep.dir=swept")
-    done = program(*words, cwd=tmp_path)
+    done = warm_program(*words, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "2 jobs, 1 completed, 1 failed" in done.stdout
     found = [json.loads((tmp_path / "swept" / n / "status.json").read_text()) for n in "01"]
     assert "no such file: `none.jsonl`" in found[0]["reason"]
     assert found[1]["results"]["peak_bytes"] > 0
     assert (tmp_path / "swept" / "1" / "resolved.yaml").stat().st_mtime >= begin
-    again = program("run", "swept/1", "run.dir=swept/1", cwd=tmp_path)
+    again = warm_program("run", "swept/1", "run.dir=swept/1", cwd=tmp_path)
     assert again.returncode == 1
     assert "`swept/1` already holds a run" in again.stderr
 
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_jobs_may_share_one_process(tmp_path, program):
+def test_jobs_may_share_one_process(tmp_path, warm_program):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in ROWS))
     words = ("-m", *SMALL, "data.path=rows.jsonl", "run.seed=1,2", "sweep.isolation=inline", "hydra.sweep.dir=swept")
-    done = program(*words, cwd=tmp_path)
+    done = warm_program(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 jobs, 2 completed" in done.stdout
     assert not (tmp_path / "swept" / "0" / "output.log").exists()

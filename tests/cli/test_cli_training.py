@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -26,7 +25,7 @@ def losses(run_dir) -> list[float]:
     return [json.loads(line)["loss"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_run_and_its_repetition(bench, program, whole_page):
+def test_a_run_and_its_repetition(bench, program, warm_program, whole_page):
     """The second run never resolves, lies in a new folder, and takes the same steps."""
     first = program(*SMALL, "data.path=rows.jsonl", "run.steps=3", "packing=bfd_split", cwd=bench)
     assert first.returncode == 0, first.stderr
@@ -37,7 +36,7 @@ def test_a_run_and_its_repetition(bench, program, whole_page):
     (run_dir,) = (bench / "runs").iterdir()
     assert {"resolved.yaml", "metrics.jsonl", "ledger.json", "effective.json", "model"} <= set(os.listdir(run_dir))
 
-    again = program("run", str(run_dir), "run.dir=again", "--quiet", cwd=bench)
+    again = warm_program("run", str(run_dir), "run.dir=again", "--quiet", cwd=bench)
     assert again.returncode == 0, again.stderr
     assert again.stdout.lstrip().startswith("trained 3 steps")
     assert losses(bench / "again") == losses(run_dir)
@@ -49,7 +48,7 @@ def test_a_run_and_its_repetition(bench, program, whole_page):
     assert (told["status"], told["command"][-3:]) == ("completed", [str(run_dir), "run.dir=again", "--quiet"])
     assert "value: again" in (bench / "again" / "resolved.yaml").read_text()
 
-    taken = program("run", str(run_dir), "run.dir=again", cwd=bench)
+    taken = warm_program("run", str(run_dir), "run.dir=again", cwd=bench)
     assert taken.returncode == 1
     assert "`again` already holds a run" in taken.stderr
 
@@ -65,12 +64,11 @@ def test_a_run_without_data_leaves_nothing(tmp_path, program):
 @pytest.mark.parametrize(
     ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
-def test_an_interrupted_run_saves_its_step_and_is_gone_on_with(bench, program, number, code, word):
+def test_an_interrupted_run_saves_its_step_and_is_gone_on_with(bench, warm_python, warm_program, number, code, word):
     process = subprocess.Popen(
-        [sys.executable, "-m", "memcfg", *SMALL, "data.path=rows.jsonl", "run.steps=100000", f"run.dir={word}"],
+        [warm_python, "-m", "memcfg", *SMALL, "data.path=rows.jsonl", "run.steps=100000", f"run.dir={word}"],
         cwd=bench, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # whatever started the tests ignores
     )  # fmt: skip
     assert process.stderr is not None
     for line in process.stderr:
@@ -89,12 +87,12 @@ def test_an_interrupted_run_saves_its_step_and_is_gone_on_with(bench, program, n
     assert not (bench / word / ".lock").exists()
 
     steps = f"run.steps={len(taken)}"
-    more = program(*SMALL, "data.path=rows.jsonl", steps, f"run.dir={word}", "run.resume=auto", cwd=bench)
+    more = warm_program(*SMALL, "data.path=rows.jsonl", steps, f"run.dir={word}", "run.resume=auto", cwd=bench)
     assert more.returncode == 0, more.stderr
     assert f"going on from `{saved}`" in more.stderr
     assert losses(bench / word)[: len(taken)] == taken
     assert len(losses(bench / word)) == len(taken) + 1
     if number == signal.SIGINT:
         return
-    again = program("run", word, "run.resume=auto", cwd=bench)
+    again = warm_program("run", word, "run.resume=auto", cwd=bench)
     assert (again.returncode, "this run is finished already" in again.stdout) == (0, True)

@@ -8,9 +8,9 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +77,11 @@ def pairs(folder: Path, count: int = 9) -> str:
     return f"data.path={file}"
 
 
-def run(folder: Path, cases: Sequence[Mapping[str, Any]], world: int) -> dict[str, dict[str, Any]]:
+def run(python: str, folder: Path, cases: Sequence[Mapping[str, Any]], world: int) -> dict[str, dict[str, Any]]:
     """What the first of `world` processes found, by the name of the case."""
     folder.mkdir(parents=True)
     (folder / "cases.json").write_text(json.dumps(list(cases)))
-    command = [sys.executable, str(WORKER), str(folder), str(folder / "cases.json")]
+    command = [python, str(WORKER), str(folder), str(folder / "cases.json")]
     plain = {k: v for k, v in os.environ.items() if not k.startswith(("ACCELERATE_", "FSDP_"))}
     shared = plain | {
         "CUDA_VISIBLE_DEVICES": "",
@@ -119,9 +119,9 @@ def run(folder: Path, cases: Sequence[Mapping[str, Any]], world: int) -> dict[st
 
 
 @pytest.fixture(scope="session")
-def in_processes() -> Callable[..., dict[str, dict[str, Any]]]:
+def in_processes(warm_python: str) -> Callable[..., dict[str, dict[str, Any]]]:
     """`run`, for tests."""
-    return run
+    return partial(run, warm_python)
 
 
 @pytest.fixture(scope="session")
@@ -135,7 +135,7 @@ Compared = tuple[dict[str, Any], dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def compared(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, warm_python: str
 ) -> Callable[[Sequence[tuple[str, Case]]], dict[tuple[str, str], Compared]]:
     """Trains (strategy, case) in two processes and each case in one: what both found."""
 
@@ -149,9 +149,13 @@ def compared(
 
         alone = {case.name: case for _, case in wanted}
         one = run(
-            folder / "one", [{"name": n, "overrides": overrides(c, 2 * c.accumulation)} for n, c in alone.items()], 1
+            warm_python,
+            folder / "one",
+            [{"name": n, "overrides": overrides(c, 2 * c.accumulation)} for n, c in alone.items()],
+            1,
         )
         two = run(
+            warm_python,
             folder / "two",
             [
                 {"name": f"{s} {c.name}", "overrides": overrides(c, c.accumulation, f"distributed={s}")}

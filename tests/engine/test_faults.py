@@ -107,7 +107,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-def test_a_file_that_may_not_grow_is_one_message(tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow_is_one_message(warm_python: str, tmp_path: Path) -> None:
     """In a process of its own, with the system's real limit in place of a full disk."""
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": f"x = {n}"}) + "\n" for n in range(8)))
     words = [
@@ -119,7 +119,7 @@ def test_a_file_that_may_not_grow_is_one_message(tmp_path: Path) -> None:
         "run.save_steps=2",
     ]
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, *words, "run.dir=run", "-q"], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        [warm_python, "-c", LIMITED, *words, "run.dir=run", "-q"], cwd=tmp_path, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.splitlines()[-3:][0].startswith("error: `run.dir`: cannot write `run/checkpoint-2`: "), (

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +75,14 @@ KINDS = {
 }
 
 
-def killed(folder: Path, kind: str, kills: int, steps: int, seed: int) -> list[int]:
+def killed(python: str, folder: Path, kind: str, kills: int, steps: int, seed: int) -> list[int]:
     """Train once without and once with that many kills; how many lines each had written."""
     rows = random.Random(0)
     texts = [f"def f{n}(x):\n    return {'x + ' * rows.randint(1, 6)}{n}\n" for n in range(23)]
     (folder / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     words = [*SMALL, *RANDOM, *KINDS[kind], f"run.steps={steps}"]
     done = subprocess.run(
-        [sys.executable, "-c", NURSERY, str(seed), str(kills), *words], cwd=folder, capture_output=True, text=True,
+        [python, "-c", NURSERY, str(seed), str(kills), *words], cwd=folder, capture_output=True, text=True,
         env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"}, timeout=1200,
     )  # fmt: skip
     logs = "".join(path.read_text() for path in folder.glob("*.log"))
@@ -107,13 +106,15 @@ def same(folder: Path, kind: str) -> None:
         assert (pieces / name).read_text() == (whole / name).read_text(), name
 
 
-def test_a_run_that_is_killed_three_times_ends_with_the_same_weights(tmp_path: Path) -> None:
-    killed(tmp_path, "accumulation", kills=3, steps=30, seed=1)
+def test_a_run_that_is_killed_three_times_ends_with_the_same_weights(warm_python: str, tmp_path: Path) -> None:
+    killed(warm_python, tmp_path, "accumulation", kills=3, steps=30, seed=1)
     same(tmp_path, "accumulation")
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
-def test_runs_that_are_killed_again_and_again_end_with_the_same_weights(tmp_path: Path, kind: str) -> None:
-    killed(tmp_path, kind, kills=5, steps=60, seed=random.SystemRandom().randrange(2**31))
+def test_runs_that_are_killed_again_and_again_end_with_the_same_weights(
+    warm_python: str, tmp_path: Path, kind: str
+) -> None:
+    killed(warm_python, tmp_path, kind, kills=5, steps=60, seed=random.SystemRandom().randrange(2**31))
     same(tmp_path, kind)

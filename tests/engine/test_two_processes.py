@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +82,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def trained(folder: Path, world: int) -> dict[str, Any]:
+def trained(python: str, folder: Path, world: int) -> dict[str, Any]:
     folder.mkdir()
     (folder / "script.py").write_text(SCRIPT)
-    command = [sys.executable, str(folder / "script.py"), str(Path(__file__).with_name("conftest.py")), str(folder)]
+    command = [python, str(folder / "script.py"), str(Path(__file__).with_name("conftest.py")), str(folder)]
     alone = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_WAIT_POLICY": "PASSIVE"}
     together = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     ranks = [
@@ -102,8 +101,8 @@ def trained(folder: Path, world: int) -> dict[str, Any]:
     return json.loads((folder / "found.json").read_text())
 
 
-def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
-    one, two = trained(tmp_path / "one", 1), trained(tmp_path / "two", 2)
+def test_two_processes_take_the_steps_of_one(warm_python: str, tmp_path: Path) -> None:
+    one, two = trained(warm_python, tmp_path / "one", 1), trained(warm_python, tmp_path / "two", 2)
     assert (one.pop("distributed"), two.pop("distributed")) == ("NO", "MULTI_CPU")
     assert two["eval_loss"] == pytest.approx(one["eval_loss"], rel=1e-6)
     for name in ("loss", "grad_norm", "weights"):

@@ -1,8 +1,10 @@
-"""Runs in a process of its own, because Triton decides at import whether it interprets. Prints one JSON object.
+"""Runs in a process of its own, because Triton decides at import whether it interprets. Prints one JSON object: what each
+function found, or `{"error": text}`.
 
-    python interpreted.py NAME
+    python interpreted.py [--every] NAME ...
 
-where NAME is a function below: each compares a head on interpreted kernels with whole logits in float64."""
+where NAME is a function below, most of which compare a head on interpreted kernels with whole logits in float64. A case takes
+a third of a second, so that options are combined as `pairs` says; `--every` takes all combinations."""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import itertools
 import json
 import os
 import sys
+import traceback
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -24,6 +28,7 @@ from memcfg.head import HeadTransform
 torch.set_num_threads(1)
 warnings.filterwarnings("ignore")
 WIDTH, VOCABULARY = 16, 50
+EVERY = "--every" in sys.argv
 TRANSFORMS = {
     "plain": HeadTransform(), "scaled": HeadTransform(scale=0.25), "capped": HeadTransform(softcap=5.0),
     "both": HeadTransform(scale=3.0, softcap=2.0),
@@ -65,8 +70,8 @@ def expected(model: Model, hidden: torch.Tensor, labels: torch.Tensor, transform
 
 
 def case(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    hidden, labels = torch.randn(2, 9, WIDTH).to(dtype), torch.randint(0, VOCABULARY, (2, 9))
-    labels[0, :3] = labels[1, 5] = IGNORE
+    hidden, labels = torch.randn(2, 5, WIDTH).to(dtype), torch.randint(0, VOCABULARY, (2, 5))
+    labels[0, :2] = labels[1, 3] = IGNORE
     return hidden.requires_grad_(), labels
 
 
@@ -82,16 +87,33 @@ def head(transform: HeadTransform, rows: int | None, dtype: torch.dtype) -> Chun
     return ChunkedHead(transform, budget, kernel="triton")
 
 
-def worst(ask: Any, dtypes: tuple[torch.dtype, ...], *extra: Any) -> dict[str, float]:
+ROWS = (1, 4, 64, None)
+"""Rows of a chunk, of 6."""
+
+
+def pairs(dtype: torch.dtype, kinds: int) -> Iterator[tuple[HeadTransform, int | None, bool, bool, int]]:
+    """Transform, rows of a chunk, whether there is a bias, whether the head is trained, number of the loss: each two values
+    of any two of them meet (an orthogonal array: the sum without carry of two bits of others is free of either)."""
+    for t, r, bias, trained, kind in itertools.product(range(4), range(4), (0, 1), (0, 1), range(kinds)):
+        if dtype != torch.float32 and ROWS[r] != 4:
+            continue  # what rounding does has nothing to do with the chunk
+        high, low = divmod(t, 2)
+        first, second = divmod(r, 2)
+        if dtype != torch.float32:
+            wanted = (bias, low ^ bias, high ^ bias)
+        else:
+            wanted = (low ^ second, high ^ first, low ^ first)
+        if EVERY or (bias, trained, kind) == (*wanted[:2], wanted[2] % kinds):
+            yield list(TRANSFORMS.values())[t], ROWS[r], bool(bias), bool(trained), kind
+
+
+def worst(ask: Any, dtypes: tuple[torch.dtype, ...], kinds: tuple[Any, ...] = (None,)) -> dict[str, float]:
     """The largest relative error of value and gradients for each type, over transforms, chunks, bias, trained or not."""
     found: dict[str, float] = {}
-    options = itertools.product(dtypes, TRANSFORMS.values(), (1, 5, 64, None), (False, True), (True, False), *extra)
-    for dtype, transform, rows, bias, trained, *more in options:
-        if dtype != torch.float32 and rows != 5:
-            continue  # what rounding does has nothing to do with the chunk
+    for dtype, (transform, rows, bias, trained, kind) in ((d, case) for d in dtypes for case in pairs(d, len(kinds))):
         torch.manual_seed(0)
         model, (hidden, labels) = Model(dtype, bias).requires_grad_(trained), case(dtype)
-        value, wanted, leaves = ask(model, hidden, labels, transform, head(transform, rows, dtype), *more)
+        value, wanted, leaves = ask(model, hidden, labels, transform, head(transform, rows, dtype), kinds[kind])
         value.backward()
         wanted.backward()
         errors = [distance(value, wanted.detach()), distance(hidden.grad, leaves[0].grad)]
@@ -113,13 +135,13 @@ def losses() -> dict[str, float]:
         value = head.loss_sum(model, hidden, labels, kind())
         with torch.no_grad():
             assert torch.allclose(head.loss_sum(model, hidden, labels, kind()), value, rtol=1e-5)
-        return value / 13, wanted / 13, leaves
+        return value / 6, wanted / 6, leaves
 
     return worst(ask, (torch.float32, torch.bfloat16, torch.float16), (NLL, Focal))
 
 
 def dft() -> dict[str, float]:
-    def ask(model: Any, hidden: Any, labels: Any, transform: Any, head: Any) -> Any:
+    def ask(model: Any, hidden: Any, labels: Any, transform: Any, head: Any, _: Any) -> Any:
         scores, leaves, kept = expected(model, hidden, labels, transform)
         return head.loss_sum(model, hidden, labels, DFT()), -(scores.detach().exp() * scores * kept).sum(), leaves
 
@@ -127,12 +149,12 @@ def dft() -> dict[str, float]:
 
 
 def logprobs() -> dict[str, float]:
-    factors = torch.linspace(-1, 2, 18).view(2, 9)
+    factors = torch.linspace(-1, 2, 10).view(2, 5)
 
-    def ask(model: Any, hidden: Any, labels: Any, transform: Any, head: Any) -> Any:
+    def ask(model: Any, hidden: Any, labels: Any, transform: Any, head: Any, _: Any) -> Any:
         scores, leaves, _ = expected(model, hidden, labels, transform.tempered(0.7))
         value = head.logprobs(model, hidden, labels, temperature=0.7)
-        assert value.shape == (2, 9)
+        assert value.shape == (2, 5)
         assert (value[labels == IGNORE] == 0).all()
         assert (value[:, 0] == 0).all()
         return (value * factors).sum(), (scores * factors[:, 1:]).sum(), leaves
@@ -142,9 +164,9 @@ def logprobs() -> dict[str, float]:
 
 def entropies() -> dict[str, float]:
     """Log-probabilities and entropies together, each with factors of its own."""
-    factors = torch.linspace(-1, 2, 36).view(2, 2, 9)
+    factors = torch.linspace(-1, 2, 20).view(2, 2, 5)
 
-    def ask(model: Any, hidden: Any, labels: Any, transform: Any, head: Any) -> Any:
+    def ask(model: Any, hidden: Any, labels: Any, transform: Any, head: Any, _: Any) -> Any:
         _, leaves, kept = expected(model, hidden, labels, transform)
         logits = torch.nn.functional.linear(*leaves) * transform.scale
         if transform.softcap:
@@ -163,9 +185,12 @@ def kernels_agree() -> dict[str, float]:
     from memcfg_loss.fused import ops, plain
 
     found = 0.0
-    for columns, softcap, dft, smoothing, z_loss in itertools.product(
-        (1, 5, 64, 1000, 20_011), (0.0, 3.0), (False, True), (0.0, 0.1), (0.0, 0.01)
+    shaped = [(False, smoothing, z_loss) for smoothing in (0.0, 0.1) for z_loss in (0.0, 0.01)]
+    for columns, softcap, (dft, smoothing, z_loss) in itertools.product(
+        (1, 5, 64, 1000, 20_011), (0.0, 3.0), ((True, 0.0, 0.0), *shaped)
     ):
+        if not EVERY and not dft and bool(softcap) ^ bool(smoothing) ^ bool(z_loss):
+            continue  # each two values of any two of them meet nevertheless
         torch.manual_seed(columns)
         raw, targets = torch.randn(3, columns) * 3, torch.randint(0, columns, (3,))
         targets[0], targets[1] = 0, columns - 1
@@ -173,11 +198,13 @@ def kernels_agree() -> dict[str, float]:
         padded, own = room[:, :columns], raw.clone()
         padded.copy_(raw)
         values = torch.empty(2, 3)
-        options = (1.3, softcap, 0.7, dft, 0.0 if dft else smoothing, 0.0 if dft else z_loss)
+        options = (1.3, softcap, 0.7, dft, smoothing, z_loss)
         ops.loss_to_gradient_(padded, targets, values[0], *options)
         plain.loss_to_gradient_(own, targets, values[1], *options)
         found = max(found, distance(values[0], values[1].double()) if columns > 1 else 0.0)
         found = max(found, float((padded - own).abs().max()))
+        if not dft:
+            continue  # the others know no shape
         statistics = torch.empty(2, 4, 3)
         for index, module in enumerate((ops, plain)):
             rows = raw.clone()
@@ -203,11 +230,12 @@ def ties() -> dict[str, Any]:
 
 
 def weight_sum() -> dict[str, float]:
-    """400 equal contributions, one to a chunk."""
+    """A contribution of 1024 and then 60 of 1, one to a chunk."""
     model = Model(torch.bfloat16, bias=False)
     with torch.no_grad():
         model.lm_head.weight.zero_()
-    hidden, labels = torch.ones(1, 401, WIDTH, dtype=torch.bfloat16), torch.zeros(1, 401, dtype=torch.long)
+    hidden, labels = torch.ones(1, 62, WIDTH, dtype=torch.bfloat16), torch.zeros(1, 62, dtype=torch.long)
+    hidden[:, 0] = 1024
     head(HeadTransform(), 1, torch.bfloat16).loss_sum(model, hidden, labels, NLL()).backward()
     return {"first": model.lm_head.weight.grad[0, 0].item()}
 
@@ -232,5 +260,12 @@ def shapes_only() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def outcome(name: str) -> dict[str, Any]:
+    try:
+        return dict(globals()[name]())
+    except Exception:
+        return {"error": traceback.format_exc()}
+
+
 if __name__ == "__main__":
-    print(json.dumps(globals()[sys.argv[1]]()))
+    print(json.dumps({name: outcome(name) for name in sys.argv[1:] if name != "--every"}))
