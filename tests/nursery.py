@@ -2,7 +2,7 @@
 costs what it does and not the seconds of importing torch.
 
     python nursery.py serve SOCKET          keeps the Python that is forked
-    python nursery.py ask SOCKET ARGUMENTS  stands for `python ARGUMENTS`: `-m MODULE ...`, `-c CODE ...` or `FILE ...`
+    python nursery.py ask SOCKET ARGUMENTS  stands for `python ARGUMENTS`: [-u] and `-m MODULE ...`, `-c CODE ...` or `FILE ...`
 
 What asks has the program's files, folder, environment and exit code, and hands signals on; killed, it takes the program with
 it. What `sys.executable` starts in a program is forked likewise. What differs: modules are imported already, and variables
@@ -145,7 +145,7 @@ def run(arguments: list[str]) -> None:
     """As Python would begin with these arguments."""
     import runpy
 
-    kind, *rest = arguments
+    kind, *rest = arguments[1:] if arguments[0] == "-u" else arguments
     if kind == "-m":
         sys.argv, sys.path[0] = rest, os.getcwd()
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
@@ -153,7 +153,7 @@ def run(arguments: list[str]) -> None:
         sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
         exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
     else:
-        sys.argv, sys.path[0] = arguments, os.path.dirname(os.path.abspath(kind))
+        sys.argv, sys.path[0] = [kind, *rest], os.path.dirname(os.path.abspath(kind))
         runpy.run_path(kind, run_name="__main__")
 
 

@@ -81,7 +81,9 @@ def _boolean(option: Option, value: Any) -> bool:
 
 
 def _listed(option: Option, value: Any) -> Any:
-    if any(same(value, v) for v in option.values) or (option.open and option.role == "fact" and isinstance(value, str)):
+    if type(value) is str and (value in option.values or (option.open and option.role == "fact")):
+        return value  # nearly every value of a rule or a request, and far faster
+    if any(same(value, v) for v in option.values):
         return value
     menu = [show(v) for v in option.values]
     text = f"`{_shown(option, value)}` is not one of {', '.join(f'`{m}`' for m in menu)}"

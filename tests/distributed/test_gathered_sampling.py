@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -75,12 +74,12 @@ open(f"{sys.argv[1]}/{rank}.json", "w").write(text)
 """
 
 
-def test_sampling_from_whole_weights_changes_nothing(tmp_path: Path) -> None:
+def test_sampling_from_whole_weights_changes_nothing(warm_python: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port)]
+    launch = [warm_python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port)]
     done = subprocess.run(
         [*launch, str(tmp_path / "script.py"), str(tmp_path)], capture_output=True, text=True, timeout=240
     )
