@@ -35,11 +35,12 @@ def shard_bytes(tensor: torch.Tensor, world: int) -> int:
 
 
 class Unit:
-    """Weights that are gathered together. `gathered`, `buffer` and `summed` are numbers of storages in the trace."""
+    """Weights that are gathered together, their shards' padding too. `gathered` and `buffer` are numbers of storages in the
+    trace."""
 
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, parameters: Sequence[Parameter], world: int) -> None:
         self.parameters = list(parameters)
-        self.bytes = sum(p.numel() * p.element_size() for p in self.parameters)
+        self.bytes = world * sum(shard_bytes(p, world) for p in self.parameters)
         self.trained = [p for p in self.parameters if p.requires_grad]
         self.gathered: int | None = None
         self.buffer: int | None = None
@@ -59,8 +60,8 @@ class Shards:
         assert view.units is not None
         layers = list(view.units(model))
         inside = {id(p) for layer in layers for p in layer.parameters()}
-        self.root = Unit([p for p in model.parameters() if id(p) not in inside])
-        self.units = [Unit(list(layer.parameters())) for layer in layers]
+        self.root = Unit([p for p in model.parameters() if id(p) not in inside], self.world)
+        self.units = [Unit(list(layer.parameters()), self.world) for layer in layers]
         for layer, unit in zip(layers, self.units, strict=True):
             layer.register_forward_pre_hook(partial(self._before, unit))
             layer.register_forward_hook(partial(self._after, unit))
@@ -133,10 +134,9 @@ class Shards:
             self._let_go(unit)
 
     def _sum_over_ranks(self, unit: Unit) -> None:
-        whole = sum(p.grad.numel() * p.grad.element_size() for p in unit.trained if p.grad is not None)
-        self._end_sum()
-        self._sum = self._born(whole, "reduce_scatter")
         shards = [shard_bytes(p.grad, self.world) for p in unit.trained if p.grad is not None]
+        self._end_sum()
+        self._sum = self._born(self.world * sum(shards), "reduce_scatter")
         for parameter in unit.trained:
             parameter.grad = None
         self._gradients += [self.tracker.told(size, "gradients", "reduce_scatter") for size in shards if size]

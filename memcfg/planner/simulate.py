@@ -170,7 +170,8 @@ class Watched:
         self, hooks: Hooks, tracker: Tracker, layers: int | None = None, view: RankView | None = None
     ) -> None:  # fmt: skip
         self._hooks, self._tracker, self._layers = hooks, tracker, layers
-        self._shared = view.world if view is not None and view.units is not None else 1
+        self._world = view.world if view is not None and view.units is not None else 1
+        self._policy = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hooks, name)
@@ -186,8 +187,21 @@ class Watched:
                 shorten(model, self._layers)
         finally:
             self._tracker.watching = True
-        arrive(model, self._tracker, self._shared)
-        self._shared = 1  # a model that is loaded beside this one is whole
+        arrive(model, self._tracker, self._world if self._policy else 1)
+        return model
+
+    def patch_model(self, **arguments: Any) -> Any:
+        """What is put into a model that will be sharded (adapters) is made where it was loaded, and arrives in shards with it. A
+        model that is loaded beside the trained one is whole."""
+        world, self._policy = self._world if self._policy else 1, False
+        if world == 1:
+            return self._hooks.patch_model(**arguments)
+        self._tracker.watching = False
+        try:
+            model = self._hooks.patch_model(**arguments)
+        finally:
+            self._tracker.watching = True
+        arrive(model, self._tracker, world)
         return model
 
 
