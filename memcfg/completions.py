@@ -135,7 +135,7 @@ def account(prepared: datasets.Dataset, ledger: Ledger, *, split: str, fix: str 
     for reason, count in Counter(r for r in reasons if r is not None).items():
         ledger.drop(reason, rows=count, tokens=int(uncut[[r == reason for r in reasons]].sum()))
     if not len(kept):
-        said = ", ".join(f"{count} rows: {reason}" for reason, count in ledger.reasons.items()) or "there is none"
+        said = ledger.told() or "there is none"
         cut = any(reason in (TOO_LONG, rows.NO_TARGET) for reason in ledger.reasons)
         raise DataError(Problem(f"no {split} row is left of {len(prepared)} ({said})", fix=fix if cut else None))
     return kept.remove_columns(["uncut", "reason"])

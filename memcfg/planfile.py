@@ -33,6 +33,9 @@ from memcfg.plan import Plan
 from memcfg.solver.decision import KINDS, Decision, Pending
 from memcfg.solver.expr import UNSET
 
+FILE = "resolved.yaml"
+"""What a plan is called in the folder of a run, and in a checkpoint."""
+
 FORM = 1
 MASKED = "***"
 _DIGEST = "sha256:"

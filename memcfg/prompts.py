@@ -36,9 +36,6 @@ VERSION = 1
 """Part of the cache's fingerprint: raise it whenever the tokens change."""
 
 EMPTY = "an empty prompt"
-ANSWERS = ("completion", "chosen", "rejected")
-"""Columns beside a prompt that are no part of it; reward functions may read them."""
-
 LOGPROBS = "sampler_logprobs"
 """Number of a completed row that is a list for each completion: the sampler's log-probability of each token."""
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.errors import MemcfgError, Problem, RunError
 from memcfg.files import reason
+from memcfg.planfile import FILE
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
 
-PLAN: Final = "resolved.yaml"
+PLAN: Final = FILE
 OBJECTS: Final = {
     "run.json": "how it was started, and where",
     "effective.json": "what the live run showed",

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from memcfg.commands.journal import JOURNAL_FILE, PAGE_FILE
-from memcfg.commands.train import PLAN_FILE, REPORT_FILE
+from memcfg.commands.train import REPORT_FILE
 from memcfg.errors import ConflictError, MemcfgError, RequestError
 from memcfg.files import write_atomic
+from memcfg.planfile import FILE
 from memcfg.redact import clean, redacted
 from memcfg.report.console import Terminal
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 STATUS_FILE: Final = "status.json"
 LOG_FILE: Final = "output.log"
-LEFT: Final = (PLAN_FILE, "effective.json", "ledger.json", "memory.json", "metrics.jsonl", "batches.json", "model",
+LEFT: Final = (FILE, "effective.json", "ledger.json", "memory.json", "metrics.jsonl", "batches.json", "completions.jsonl", "not_finite.json", "model",
                LOG_FILE, REPORT_FILE, JOURNAL_FILE, PAGE_FILE, "checkpoint-*")  # fmt: skip
 """What a run leaves in its folder, and what goes when the job is done again."""
 
@@ -120,7 +121,7 @@ class Job:
         from memcfg.commands.run import placed
         from memcfg.planfile import save, secrets
 
-        file = save(placed(plan, begun.folder), Path(begun.folder) / PLAN_FILE)
+        file = save(placed(plan, begun.folder), Path(begun.folder) / FILE)
         code, said = self._run(file, terminal, secrets(plan))
         return finished(begun, code, said)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
-from memcfg.commands.train import PLAN_FILE, execute, refuse_assumed, resumed_in
+from memcfg.commands.train import execute, refuse_assumed, resumed_in
 from memcfg.errors import Problem, RequestError, RunError
+from memcfg.planfile import FILE
 from memcfg.report.console import Terminal
 from memcfg.report.words import of
 from memcfg.solver.expr import PENDING, UNSET, same
@@ -62,7 +63,7 @@ def _read(words: list[str]) -> tuple[Path, str | None, str | None]:
         raise RequestError(Problem("`run` takes one plan", fix="write `memcfg run RUN/resolved.yaml`"))
     file = Path(files[0])
     stated = {word.partition("=")[0]: word.partition("=")[2] for word in words if word not in files}
-    return (file / PLAN_FILE if file.is_dir() else file), stated.get("run.dir"), stated.get("run.resume")
+    return (file / FILE if file.is_dir() else file), stated.get("run.dir"), stated.get("run.resume")
 
 
 def refuse_other_host(plan: Plan, registry: Registry) -> None:

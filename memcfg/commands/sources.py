@@ -12,16 +12,14 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.registry import Registry
 
-PLAN_FILE = "resolved.yaml"
-
 
 def plan_of(words: Sequence[str], registry: Registry, config_dir: str | None) -> Plan:
     """The plan in a file (or run folder) if that is all there is in `words`, else what these overrides resolve to."""
     if len(words) == 1 and "=" not in words[0] and not words[0].startswith("~"):
-        from memcfg.planfile import load
+        from memcfg.planfile import FILE, load
 
         path = Path(words[0])
-        return load(path / PLAN_FILE if path.is_dir() else path)
+        return load(path / FILE if path.is_dir() else path)
     from memcfg.compose import resolve
 
     return resolve(list(words), registry=registry, config_dir=config_dir)

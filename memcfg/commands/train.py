@@ -16,6 +16,7 @@ from memcfg.commands.ranks import launched, rank
 from memcfg.commands.survivors import close, standing_by
 from memcfg.errors import OutOfMemory, Problem, RequestError, RunError
 from memcfg.files import reason, write_atomic
+from memcfg.planfile import FILE as PLAN_FILE
 from memcfg.report.console import Terminal
 from memcfg.report.words import listed
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from memcfg.registry import Registry
     from memcfg.solver.request import Request
 
-PLAN_FILE = "resolved.yaml"
+
 RESUMED_FILE = ".resumed.yaml"
 """A plan that is to go on in a folder, until its processes have taken it up."""
 REPORT_FILE = "report.json"

@@ -171,7 +171,8 @@ def _rows(plan: Plan, hooks: Hooks, tokenizer: Any, split: str, ledger: Ledger) 
             return Rows(rows, _columns(raw))  # what is wrong with it shows as it is read
         raise DataError(Problem("evaluation rows must all be there, and these are a stream", key="data.source"))
     if len(rows) == 0 and split == "train":
-        raise DataError(Problem(_nothing_left(ledger), key="data.source"))
+        reasons = f" ({told})" if (told := ledger.told()) else ""
+        raise DataError(Problem(f"no training row is left of {ledger.rows_in}{reasons}", key="data.source"))
     ledger.check(split)
     return Rows(rows if len(rows) else None, _columns(raw))
 
@@ -180,11 +181,6 @@ def _columns(raw: Any) -> tuple[str, ...]:
     """The columns of rows; of a stream that does not say, those that it would be worst to miss."""
     named = getattr(raw, "column_names", None)
     return vocabulary.COLUMNS if named is None else tuple(named)
-
-
-def _nothing_left(ledger: Ledger) -> str:
-    reasons = ", ".join(f"{count} rows: {reason}" for reason, count in ledger.reasons.items())
-    return f"no training row is left of {ledger.rows_in}" + (f" ({reasons})" if reasons else "")
 
 
 def _batches(collator: Collator, layout: Layout, device: str, rows: Any, size: int) -> Iterator[Batch]:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from memcfg.engine.trainer import EngineTrainer
 
 
-PLAN_FILE = "resolved.yaml"
-
-
 class Course(TrainerCallback):
     """Conducts one run. `trainer` is set once it exists (Trainer takes its callbacks when it is made)."""
 
@@ -49,8 +46,8 @@ class Course(TrainerCallback):
         self.reporter.stage("checking the first batch")
         self.canaries = canaries.check(canaries.Subject.of(trainer))
         trainer.data = trainer.data or fingerprint.of(run.train, run.first)
-        if args.should_save and (self.start.here or not (self.folder / PLAN_FILE).exists()):
-            planfile.save(run.plan, self.folder / PLAN_FILE)
+        if args.should_save and (self.start.here or not (self.folder / planfile.FILE).exists()):
+            planfile.save(run.plan, self.folder / planfile.FILE)
         self._begin_lines(state.global_step)
         self._first_step = state.global_step + 1
         self._begun = True
@@ -62,6 +59,7 @@ class Course(TrainerCallback):
         point = self.start.point
         if point is not None or self.start.here:
             self.metrics.go_on(self.start.history, step)
+            self.trainer.completions.go_on(step)
         if point is None:
             self._baseline(step)
 

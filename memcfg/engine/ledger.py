@@ -49,6 +49,10 @@ class Ledger:
             self.add(rows_dropped=rows, tokens_dropped=tokens)
             self.reasons[reason] += int(rows)
 
+    def told(self) -> str:
+        """Why rows were dropped, in words; nothing where none was."""
+        return ", ".join(f"{count} rows: {reason}" for reason, count in self.reasons.items())
+
     @property
     def balance(self) -> int:
         """Tokens that were read but are accounted for nowhere: zero, or the preparation has a fault."""

@@ -74,6 +74,13 @@ class MicroBatches:
         return first, second
 
 
+def shuffled(count: int, seed: int, epoch: int) -> list[int]:
+    """The indices of `count` rows in the order of an epoch, which these three numbers alone decide."""
+    generator = torch.Generator().manual_seed((seed * 2**20 + epoch) % 2**63)
+    order: list[int] = torch.randperm(count, generator=generator).tolist()
+    return order
+
+
 def parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """`size` items at a time."""
     return (items[i : i + size] for i in range(0, len(items), size))
@@ -137,9 +144,7 @@ class StepLoader:
 
     def order(self, epoch: int) -> list[int]:
         """The indices of all rows in the order of this epoch."""
-        generator = torch.Generator().manual_seed((self.seed * 2**20 + epoch) % 2**63)
-        order: list[int] = torch.randperm(len(self.batches.rows), generator=generator).tolist()
-        return order
+        return shuffled(len(self.batches.rows), self.seed, epoch)
 
     def groups(self, epoch: int) -> list[Sequence[int]]:
         """The rows of each micro-batch of this epoch."""

@@ -24,7 +24,6 @@ from memcfg.solver.expr import UNSET, same, show
 
 AUTO: Final = "auto"
 KEY: Final = "run.resume"
-PLAN_FILE: Final = "resolved.yaml"
 COUNTED_FACTS: Final = ("device.type", "world.size")
 """The facts of a host that decide the result by themselves; what others decide shows in the options."""
 
@@ -79,7 +78,7 @@ def _start(plan: Plan, folder: Path, tell: Callable[[str], Any], sums: Sums) -> 
         raise RunError(Problem(text, key="run.steps", fix=f"run.steps={point.step} or more"))
     if here and asked != AUTO:  # which took the newest: after it nothing sound is left, and to read it again is dear
         _refuse_later(folder, point, sums)
-    refuse_changed(plan, planfile.load(point.path / PLAN_FILE))
+    refuse_changed(plan, planfile.load(point.path / planfile.FILE))
     tell(f"going on from `{point.path}`")
     return Start(point, here)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memcfg.engine.forward import causal_model
+from memcfg.engine.loader import shuffled
 from memcfg.engine.update import entered
 from memcfg.errors import Problem, RunError
 from memcfg.rollouts import WAKES, Generation, Sample
@@ -106,8 +107,4 @@ class Order:
         return self._known[1][within]
 
     def _order(self, epoch: int) -> list[int]:
-        if not self.shuffle:
-            return list(range(self.count))
-        generator = torch.Generator().manual_seed((self.seed * 2**20 + epoch) % 2**63)
-        order: list[int] = torch.randperm(self.count, generator=generator).tolist()
-        return order
+        return shuffled(self.count, self.seed, epoch) if self.shuffle else list(range(self.count))

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from memcfg.engine.metrics import read
 from memcfg.errors import Problem, RunError
-from memcfg.files import reason
+from memcfg.files import reason, write_atomic
 
 SHOWN: Final = 8
 """Completions of a step that are kept, spread over its prompts."""
@@ -22,6 +23,12 @@ class CompletionsFile:
         self.path = path
         self.latest: list[dict[str, Any]] = []
 
+    def go_on(self, step: int) -> None:
+        """Leave out what steps after this one have written: they are taken again."""
+        if self.path is not None and self.path.is_file():
+            kept = [line for line in read(self.path) if line["step"] <= step]
+            write_atomic(self.path, "".join(map(_line, kept)))
+
     def note(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
         """Add some of a step's completions. Raises `RunError` where the file cannot be written."""
         every = max(1, len(records) // SHOWN)
@@ -30,6 +37,10 @@ class CompletionsFile:
             return
         try:
             with self.path.open("a", encoding="utf-8") as stream:
-                stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in self.latest)
+                stream.writelines(map(_line, self.latest))
         except OSError as error:
             raise RunError(Problem(f"cannot write `{self.path}`: {reason(error)}", key="run.dir")) from error
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"

@@ -98,10 +98,8 @@ class StreamLoader:
         if rows := self._some():
             return rows
         if not self.position:
-            reasons = ", ".join(f"{count} rows: {reason}" for reason, count in self.ledger.reasons.items())
-            raise DataError(
-                Problem(f"the stream has no row to train on{f' ({reasons})' if reasons else ''}", "data.source")
-            )
+            reasons = f" ({told})" if (told := self.ledger.told()) else ""
+            raise DataError(Problem(f"the stream has no row to train on{reasons}", "data.source"))
         self._length, self.epoch, self.position = self.position, self.epoch + 1, 0
         self._reader = None
         self.batches.rows.set_epoch(self.epoch)  # type: ignore[attr-defined]

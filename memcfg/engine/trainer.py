@@ -16,6 +16,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from memcfg import planfile
 from memcfg.batch import Evaluated, Steered
 from memcfg.engine import canaries, checkpoint, fingerprint, kept, means, notfinite, resuming, tracking
 from memcfg.engine.build import Run
@@ -33,7 +34,6 @@ from memcfg.engine.shrink import Shrinking
 from memcfg.engine.update import StepResult, counted, gradients, mean_loss
 from memcfg.errors import Problem, RunError
 from memcfg.plan import Plan
-from memcfg.planfile import save as save_plan
 from memcfg.rollouts import Sampling
 
 SCHEDULERS: Final[Mapping[str, dict[str, Any]]] = {"cosine_with_min_lr": {"min_lr_rate": 0.1}}
@@ -305,7 +305,7 @@ class EngineTrainer(Trainer):
             self.accelerator.wait_for_everyone()
             if main:
                 (partial / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing reads
-                save_plan(self.run.plan, partial / resuming.PLAN_FILE)
+                planfile.save(self.run.plan, partial / planfile.FILE)
                 self.data = self.data or fingerprint.of(self.run.train, self.run.first)
                 checkpoint.seal(partial, step, self.data)
         if main and (keep := self.run.plan.get("run.keep_checkpoints")):

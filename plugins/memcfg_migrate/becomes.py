@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from memcfg import Problem
+from memcfg.compose.spelling import nearest
 from memcfg.report.words import listed
 from memcfg.report.words import value as shown
 from memcfg_migrate.outcome import Outcome
@@ -102,6 +104,17 @@ def translate(said: Said, out: Outcome) -> None:
     for name, arg in said.args.items():
         if arg.becomes is not None and (arg.default is not None or name in said):
             arg.becomes(said, name, out)
+
+
+def rest(said: Said, out: Outcome) -> None:
+    """What the other program does not know, what was of a wrong kind, and what nothing here has asked for."""
+    for given in said.unknown():
+        text = f"not among the keys of {out.program} that memcfg knows ({given.where})"
+        out.problems.append(Problem(text, key=given.label, nearest=nearest(given.label, said.args)))
+    out.problems += said.problems
+    out.defaults = said.defaults()
+    for name in said.forgotten():
+        out.remark("learning", said.text(name), "nothing here reads it beside the other keys")
 
 
 def quoted(value: Any) -> str:

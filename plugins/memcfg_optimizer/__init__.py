@@ -31,7 +31,6 @@ in_backward = Bool(
 )
 
 eight_bit = name.isin(*BITSANDBYTES)
-adam = name.isin("adamw", "adamw_bf16", "adamw_offload", "adamw_8bit", "paged_adamw_8bit")
 strategy = key("distributed.strategy")
 PAPER_8BIT = "https://arxiv.org/abs/2110.02861"
 

@@ -79,7 +79,7 @@ def test_how_a_process_ended_is_told(tmp_path):
 def test_a_job_that_is_done_again_starts_clean(tmp_path):
     status(0, tmp_path, "failed")
     (tmp_path / "model").mkdir()
-    for name in ("resolved.yaml", "metrics.jsonl", "output.log", "mine.txt"):
+    for name in ("resolved.yaml", "metrics.jsonl", "completions.jsonl", "not_finite.json", "output.log", "mine.txt"):
         (tmp_path / name).write_text("")
     make_room(tmp_path, ("a=1",))
     assert sorted(os.listdir(tmp_path)) == ["mine.txt", "status.json"]

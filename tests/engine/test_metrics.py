@@ -11,6 +11,7 @@ import pytest
 from memcfg import RunError
 from memcfg.engine import metrics
 from memcfg.engine.metrics import Meter, MetricsFile
+from memcfg.engine.shown import CompletionsFile
 
 pytestmark = pytest.mark.torch
 
@@ -105,3 +106,22 @@ def test_a_full_disk_is_a_run_error() -> None:
     file.note(1, {"loss": 1.0})
     with pytest.raises(RunError, match=r"`run.dir`: cannot write `/dev/full`: no space left on device"):
         file.flush()
+
+
+def test_completions_that_are_taken_again_are_not_there_twice(tmp_path: Path) -> None:
+    file = tmp_path / "completions.jsonl"
+    shown = CompletionsFile(file)
+    for step in (1, 2, 3):
+        shown.note(step, [{"completion": "grün"}])
+    file.open("a", encoding="utf-8").write('{"step": 4, "comp')  # killed while it wrote
+    again = CompletionsFile(file)
+    again.go_on(2)
+    again.note(3, [{"completion": "blau"}])
+    assert [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] == [
+        {"step": 1, "completion": "grün"},
+        {"step": 2, "completion": "grün"},
+        {"step": 3, "completion": "blau"},
+    ]
+    CompletionsFile(None).go_on(2)
+    CompletionsFile(tmp_path / "none.jsonl").go_on(2)
+    assert not (tmp_path / "none.jsonl").exists()

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from memcfg import Problem, RequestError
-from memcfg.compose.spelling import nearest
 from memcfg_migrate.axolotl.keys import KEYS
 from memcfg_migrate.axolotl.memory import carry_adapter, carry_kernels, carry_memory
 from memcfg_migrate.axolotl.rows import carry_data
 from memcfg_migrate.axolotl.training import carry_length, carry_optimizer, carry_times, carry_trackers
-from memcfg_migrate.becomes import translate
+from memcfg_migrate.becomes import rest, translate
 from memcfg_migrate.loading import weights
 from memcfg_migrate.outcome import Outcome
 from memcfg_migrate.said import Said, Source
@@ -38,7 +37,7 @@ def outcome(source: Source, length: Length) -> Outcome:
     carry_kernels(said, out)
     _objective(said, out)
     translate(said, out)
-    _rest(said, out)
+    rest(said, out)
     return out
 
 
@@ -142,13 +141,3 @@ def _online(said: Said, out: Outcome) -> None:
         out.remark(
             "open", "the rewards", "name them with `rewards.functions=[module:function] rewards.trust_code=true`"
         )
-
-
-def _rest(said: Said, out: Outcome) -> None:
-    for given in said.unknown():
-        text = f"not among the keys of axolotl that memcfg knows ({given.where})"
-        out.problems.append(Problem(text, key=given.label, nearest=nearest(given.label, said.args)))
-    out.problems += said.problems
-    out.defaults = said.defaults()
-    for name in said.forgotten():
-        out.remark("learning", said.text(name), "nothing here reads it beside the other keys")

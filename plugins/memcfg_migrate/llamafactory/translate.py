@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from memcfg import Problem, RequestError
-from memcfg.compose.spelling import nearest
 from memcfg_migrate import hf, hf_memory
-from memcfg_migrate.becomes import carry, translate
+from memcfg_migrate.becomes import carry, rest, translate
 from memcfg_migrate.llamafactory.keys import DATA, MODEL, PPO, TUNING
 from memcfg_migrate.llamafactory.rows import carry_data
 from memcfg_migrate.loading import weights
@@ -43,7 +42,7 @@ def outcome(source: Source, length: Length) -> Outcome:
     _memory(said, out)
     _objective(said, out)
     translate(said, out)
-    _rest(said, out)
+    rest(said, out)
     return out
 
 
@@ -211,13 +210,3 @@ def _preference(said: Said, out: Outcome) -> None:
     carry(said, "dpo_label_smoothing", out, "dpo.label_smoothing", said["dpo_label_smoothing"])
     if said["ld_alpha"] is not None:
         out.carry("dpo.ld_alpha", said["ld_alpha"], said.text("ld_alpha"))
-
-
-def _rest(said: Said, out: Outcome) -> None:
-    for given in said.unknown():
-        text = f"not among the keys of LLaMA-Factory that memcfg knows ({given.where})"
-        out.problems.append(Problem(text, key=given.label, nearest=nearest(given.label, said.args)))
-    out.problems += said.problems
-    out.defaults = said.defaults()
-    for name in said.forgotten():
-        out.remark("learning", said.text(name), "nothing here reads it beside the other keys")
