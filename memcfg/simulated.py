@@ -1,5 +1,5 @@
-"""What an implementation tells a simulation that no tensor shows: copies on a stream of their own, and what one of several
-processes holds of a model.
+"""What an implementation tells a simulation that no tensor shows: copies on a stream of their own, what one of several
+processes holds of a model, and what stands for many of its like.
 
 On `meta` there is nothing to copy and no stream, so a technique that moves tensors beside the computation says here what it
 would move, and when the computation would wait. Outside a simulation nothing listens."""
@@ -19,6 +19,11 @@ RANK_VIEW: Final = "rank_view"
 """The stand-in (`memcfg_simulation`) that says how one of several processes holds the model: a `RankView`."""
 
 
+GENERATION: Final = "generation"
+"""The stand-in (`memcfg_simulation`) for what samples: a function from what `memcfg_generate` gave to what samples in its place.
+A backend without one is not simulated."""
+
+
 @dataclass(frozen=True)
 class RankView:
     """One rank's view of `world` processes that share a model.
@@ -32,39 +37,93 @@ class RankView:
 
 
 class Beside(Protocol):
-    """The time on a second stream, in seconds since the simulation's beginning."""
+    """The time of a simulation, in seconds since its beginning: on a second stream, and on the computation's own."""
 
     def copy_beside(self, size: int) -> float: ...
 
     def wait(self, until: float) -> None: ...
 
+    def now(self) -> float: ...
 
-_listening: ContextVar[Beside | None] = ContextVar("memcfg_simulated", default=None)
+    def later(self, seconds: float) -> None: ...
+
+
+class Watching(Protocol):
+    """What sees the storages of a simulation."""
+
+    @property
+    def clock(self) -> Beside: ...
+
+    def name(self, tensor: torch.Tensor, kind: str) -> None: ...
+
+    def emptied(self) -> None: ...
+
+
+_watching: ContextVar[Watching | None] = ContextVar("memcfg_simulated", default=None)
 
 
 def copied(size: int) -> float | None:
     """`size` bytes are copied between device and host, beside the computation. Returns when that will be through."""
-    clock = _listening.get()
+    clock = _clock()
     return None if clock is None else clock.copy_beside(size)
 
 
 def awaited(until: float | None) -> None:
     """The computation waits for a copy, by what `copied` returned."""
-    clock = _listening.get()
+    clock = _clock()
     if clock is not None and until is not None:
         clock.wait(until)
 
 
 def simulating() -> bool:
     """Whether what runs is simulated: tensors without storage are then worked with as if they had one."""
-    return _listening.get() is not None
+    return _watching.get() is not None
+
+
+def now() -> float:
+    """The time of the simulation, in seconds; 0 outside one."""
+    clock = _clock()
+    return 0.0 if clock is None else clock.now()
+
+
+def passed(seconds: float) -> None:
+    """So much time passes as if what takes it had been simulated."""
+    clock = _clock()
+    if clock is not None:
+        clock.later(seconds)
+
+
+def named(tensor: torch.Tensor, kind: str) -> None:
+    """Say what a tensor's storage is for."""
+    watcher = _watching.get()
+    if watcher is not None:
+        watcher.name(tensor, kind)
+
+
+def emptied() -> None:
+    """The allocator gives whole cached segments back, as `torch.cuda.empty_cache` makes it."""
+    watcher = _watching.get()
+    if watcher is not None:
+        watcher.emptied()
+
+
+def fine() -> bool:
+    """Whether a repetition is simulated more than at its beginning and its end, where its peak lies: what is in between
+    shows how the allocator's blocks come to lie."""
+    watcher = _watching.get()
+    return watcher is None or watcher.fine
+
+
+def _clock() -> Beside | None:
+    watcher = _watching.get()
+    return None if watcher is None else watcher.clock
 
 
 @contextmanager
-def listening(clock: Beside) -> Iterator[None]:
-    """While a simulation runs, its clock is told."""
-    token = _listening.set(clock)
+def listening(watcher: Watching) -> Iterator[None]:
+    """While a simulation runs, it is told."""
+    token = _watching.set(watcher)
     try:
         yield
     finally:
-        _listening.reset(token)
+        _watching.reset(token)

@@ -73,7 +73,8 @@ class Report:
 
 
 Lengths = list[list[int]]
-"""The documents of each row of a micro-batch, by their lengths."""
+"""The documents of each row of a micro-batch, by their lengths; of a trainer that samples prompt and completion of each
+completion that was sampled at a time."""
 
 Expected = Mapping[str, Any]
 
@@ -166,7 +167,7 @@ def _trained(run: Run, course: Course, folder: Path, predicted: Predicted) -> tu
             _account(run, trainer, folder)
         _goes_on(trainer, course, folder)
         course.stop.hand_on()
-    expected = predicted(largest.lengths) if run.device == "cuda" and trainer.group.main else None
+    expected = predicted(_lengths(trainer, largest)) if run.device == "cuda" and trainer.group.main else None
     if trainer.group.main:
         _account(run, trainer, folder, expected)
     return trainer, expected
@@ -188,7 +189,7 @@ def _run(trainer: EngineTrainer, largest: memory.Largest, point: Checkpoint | No
     """Train, from a checkpoint if there is one. Raises `OutOfMemory` in place of torch's own error."""
     when = lambda: f"in step {trainer.state.global_step + 1}"  # noqa: E731
     with (
-        explained(trainer.run.device, when, lambda: largest.lengths),
+        explained(trainer.run.device, when, lambda: _lengths(trainer, largest)),
         relying(trainer.group),
         _sampling_ends(trainer.run),
     ):
@@ -203,6 +204,11 @@ def _sampling_ends(run: Run) -> Iterator[None]:
     finally:
         if run.generation is not None:
             run.generation.close()
+
+
+def _lengths(trainer: EngineTrainer, largest: memory.Largest) -> Lengths:
+    """What the most memory was needed for: of a run that samples the most completions at a time, else a micro-batch."""
+    return largest.lengths if trainer.rollouts is None else trainer.rollouts.largest.lengths
 
 
 def _account(run: Run, trainer: EngineTrainer, folder: Path, predicted: Expected | None = None) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memcfg.batch import Batch, Documents, Layout
+    from memcfg.rollouts import Sample
 
 
 class Largest:
@@ -22,6 +24,35 @@ class Largest:
         if batch.input_ids.numel() > self._positions:
             self._positions, self.lengths = batch.input_ids.numel(), rows_of(batch)
         return batch
+
+
+class LargestPortion:
+    """The most that was sampled at a time: `lengths` are prompt and completion of each completion, in their order."""
+
+    def __init__(self) -> None:
+        self._largest: list[list[int]] = []
+        self._open: list[list[list[int]]] = []
+
+    @property
+    def lengths(self) -> list[list[int]]:
+        """While completions are sampled nobody knows where they end: then as long as they may be."""
+        return max([self._largest, *self._open], key=_positions)
+
+    def begins(self, portions: Sequence[Sequence[Sequence[int]]], limit: int) -> None:
+        """These prompts are completed now."""
+        self._open = [[[len(prompt), limit] for prompt in portion] for portion in portions]
+
+    def ends(self, sampled: Sequence[Sequence[Sample]]) -> None:
+        """With these completions."""
+        for portion, samples in zip(self._open, sampled, strict=True):
+            found = [[prompt, len(sample.ids)] for (prompt, _), sample in zip(portion, samples, strict=True)]
+            self._largest = max(self._largest, found, key=_positions)
+        self._open = []
+
+
+def _positions(lengths: Sequence[Sequence[int]]) -> int:
+    """What a portion takes while it is sampled, padded."""
+    return len(lengths) * (max(p for p, _ in lengths) + max(c for _, c in lengths)) if lengths else 0
 
 
 def rows_of(batch: Batch) -> list[list[int]]:

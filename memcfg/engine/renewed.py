@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from memcfg import rows as prepared
 from memcfg.batch import IGNORE
 from memcfg.engine.loader import MicroBatches, StepLoader
-from memcfg.engine.rounds import Sampler, has_room, seed_of
+from memcfg.engine.rounds import Sampler, has_room, refuse_longer, seed_of
+from memcfg.errors import Problem, RunError
 from memcfg.rollouts import OWN, Renewing, Sample
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ def renewed_loader(run: Run, batches: MicroBatches, place: Place) -> RenewedLoad
     objective: Any = run.objective
     if run.generation is None:
         raise ValueError("a run that samples completions needs what samples them")
-    has_room(longest_prompt(batches.rows), run.model, objective.limit)
+    longest = longest_prompt(batches.rows)
+    has_room(longest, run.model, objective.limit)
+    refuse_longer(longest, run.plan)
+    fits_row(longest, objective.limit, run.plan.get("truncation.max_length"))
 
     def around() -> Sequence[Any]:
         given = {"model": place.model(), "optimizer": place.optimizer(), "contexts": []}
@@ -65,7 +69,7 @@ class RenewedLoader(StepLoader):
         """The micro-batches of one step. Where it is sampled, from the weights as they are now."""
         given = super().at(epoch, position)
         name = self.whose(epoch, position)
-        return given if name is None else self._renewed(given, self.samplers[name], epoch, position)
+        return given if name is None else self.renewed(given, self.samplers[name], epoch, position)
 
     def __iter__(self) -> Iterator[list[Batch]]:
         steps = super().__iter__()
@@ -79,7 +83,8 @@ class RenewedLoader(StepLoader):
         """The sampler of this step, the same on every process."""
         return self.objective.source(seed_of(self.seed, "whose", epoch, position) / 2**63)
 
-    def _renewed(self, given: Sequence[Batch], sampler: Sampler, epoch: int, position: int) -> list[Batch]:
+    def renewed(self, given: Sequence[Batch], sampler: Sampler, epoch: int, position: int) -> list[Batch]:
+        """These micro-batches with completions that are sampled now."""
         sources: list[Any] = [batch.source for batch in given]
         prompts = [[prompt_of(row) for row in source.rows] for source in sources]
         seeds = [seed_of(self.seed, epoch, position, part, self.batches.rank) for part in range(len(sources))]
@@ -89,6 +94,16 @@ class RenewedLoader(StepLoader):
     def _made(self, source: Source, prompts: Sequence[list[int]], samples: Sequence[Sample]) -> Batch:
         rows = [completed(prompt, sample) for prompt, sample in zip(prompts, samples, strict=True)]
         return self.batches.made(replace(source, rows=rows))
+
+
+def fits_row(longest: int, limit: int, most: int | None) -> None:
+    """Raises `RunError` where a prompt and its completion are longer than a row may be."""
+    if most is not None and longest + limit > most:
+        text = (
+            f"a prompt of {longest:,} tokens and {limit:,} sampled ones are longer than a row may be, {most:,} tokens"
+        )
+        fix = f"truncation.max_length={longest + limit}"
+        raise RunError(Problem(text, key="generation.max_new_tokens", fix=fix))
 
 
 def prompt_of(row: Mapping[str, Any]) -> list[int]:

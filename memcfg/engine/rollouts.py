@@ -29,7 +29,8 @@ from memcfg.batch import Source
 from memcfg.engine import documents
 from memcfg.engine.figures import Figures
 from memcfg.engine.loader import MicroBatches, mine, parts
-from memcfg.engine.rounds import Order, Sampler, Sizes, has_room, seed_of
+from memcfg.engine.memory import LargestPortion
+from memcfg.engine.rounds import Order, Sampler, Sizes, has_room, refuse_longer, seed_of
 from memcfg.engine.update import entered, evaluating
 from memcfg.rollouts import Learned, Round
 
@@ -71,7 +72,11 @@ class RolloutLoader:
         self._said = False
         self._made: list[Batch] | None = None
         self._fresh: list[Learned] = []
-        fits(batches.rows, run.model, objective.limit)
+        self.largest = LargestPortion()
+        for rows in (batches.rows, run.eval):
+            if rows is not None:
+                fits(rows, run.model, objective.limit)
+                refuse_longer(int(prepared.lengths(rows).max()), run.plan)
 
     @property
     def prompts_per_round(self) -> int:
@@ -147,7 +152,10 @@ class RolloutLoader:
         portions = self._portions()
         seeds = [seed_of(self.seed, self.round, part, self.place.rank) for part in range(len(portions))]
         before = self.sampler.seconds
-        sampled = self.sampler([[row["input_ids"] for row in portion] for portion in portions], seeds)
+        prompts = [[row["input_ids"] for row in portion] for portion in portions]
+        self.largest.begins(prompts, self.objective.limit)
+        sampled = self.sampler(prompts, seeds)
+        self.largest.ends(sampled)
         rounds = [
             self._round(rows, samples, self.objective.completions)
             for rows, samples in zip(portions, sampled, strict=True)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -19,6 +19,10 @@ from memcfg.rollouts import WAKES, Generation, Sample
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
+
+
+LONGEST: Final = "generation.max_prompt_tokens"
+"""The option that says how long a prompt may be."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,14 @@ def has_room(longest: int, model: torch.nn.Module, limit: int) -> None:
         text = f"a prompt of {longest:,} tokens and {limit:,} more are too long for a model of {positions:,} positions"
         fix = f"generation.max_new_tokens={positions - longest}" if positions > longest else "shorter prompts"
         raise RunError(Problem(text, key="generation.max_new_tokens", fix=fix))
+
+
+def refuse_longer(longest: int, plan: Plan) -> None:
+    """Raises `RunError` for a prompt of `longest` tokens where the plan reckons with shorter ones."""
+    most = plan.get(LONGEST)
+    if most is not None and longest > most:
+        text = f"there is a prompt of {longest:,} tokens, and memory was reckoned for {most:,}"
+        raise RunError(Problem(text, key=LONGEST, fix=f"{LONGEST}={longest}, or shorter prompts"))
 
 
 class Order:

@@ -86,9 +86,6 @@ class CachingAllocator:
             if self.expandable:
                 self._trim(cached)
 
-    def reset_peak(self) -> None:
-        self.peak_allocated, self.peak_reserved = self.allocated, self.reserved
-
     # ------------------------------------------------------------------------------------------------- segments
 
     def _segment(self, size: int, large: bool) -> Block:

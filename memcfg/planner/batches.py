@@ -40,15 +40,6 @@ def full_rows(plan: Plan) -> Lengths:
     return [row] * plan["run.batch_size"]
 
 
-def refuse_sampling(plan: Plan, hooks: Hooks) -> None:
-    """Raise `RequestError` for a trainer that samples completions: its peak may lie where nothing is simulated."""
-    from memcfg.rollouts import Sampling
-
-    if isinstance(hooks.objective(plan=plan), Sampling):
-        text = f"`{plan['trainer.name']}` samples completions, and what sampling needs is not simulated yet"
-        raise RequestError(Problem(text, key="trainer.name"))
-
-
 def parts(length: int, count: int) -> list[int]:
     """Uneven lengths that add up to `length`, the same ones each time."""
     weights = [1 + (7 * i) % 5 for i in range(min(count, length))]
@@ -92,3 +83,7 @@ class Tokenizer:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._load(), name)
+
+    def batch_decode(self, ids: Sequence[Any], **_: Any) -> list[str]:
+        """Nobody reads what a simulation samples."""
+        return [""] * len(ids)

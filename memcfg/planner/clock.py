@@ -77,6 +77,14 @@ class Clock:
         """The computation goes on only then."""
         self.device = max(self.device, until)
 
+    def now(self) -> float:
+        """When all that was launched so far will be through."""
+        return max(self.host, self.device)
+
+    def later(self, seconds: float) -> None:
+        """Host and device are so much further on, as after work like the last that was not simulated."""
+        self.host, self.device = self.host + seconds, self.device + seconds
+
     def _seconds(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
         name, machine = func._schema.name, self.machine
         if "attention" in name or name.startswith("torch_attn"):

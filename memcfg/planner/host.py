@@ -31,11 +31,13 @@ NOTHING: Final = object()
 
 class Host:
     """`bytes` of large host tensors that are alive, and the most so far. `copied` is told the bytes of each copy, `worked`
-    those that the host itself reads and writes."""
+    those that the host itself reads and writes; `known` gives the values of a tensor on the device, where they are known."""
 
-    def __init__(self, copied: Callable[[int], None], worked: Callable[[int], None]) -> None:
+    def __init__(
+        self, copied: Callable[[int], None], worked: Callable[[int], None], known: Callable[[Tensor], Tensor | None]
+    ) -> None:
         self.bytes = self.peak = 0
-        self._copied, self._worked = copied, worked
+        self._copied, self._worked, self._known = copied, worked, known
         self._alive: set[int] = set()
 
     def answer(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -47,7 +49,8 @@ class Host:
             self._copied(given[0].numel() * given[0].element_size())
             return given[0] if given[0].device.type == "cpu" else NOTHING
         if func is aten._to_copy.default and kwargs.get("device") == torch.device("cpu") and given[0].is_meta:
-            made = torch.empty(given[0].shape, dtype=kwargs.get("dtype") or given[0].dtype)
+            real, dtype = self._known(given[0]), kwargs.get("dtype") or given[0].dtype
+            made = torch.empty(given[0].shape, dtype=dtype) if real is None else real.clone().to(dtype)
             self._copied(made.numel() * made.element_size())
             return self.see(made)
         if any(t.is_meta for t in given) or torch.device(kwargs.get("device") or "cpu").type != "cpu":

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from memcfg.solver.request import Request
 
 LENGTH: Final = "truncation.max_length"
+SAMPLED: Final = "generation.max_new_tokens"
+"""The length that a trainer has instead which samples and cuts nothing."""
 ROWS: Final = "run.batch_size"
-STEP: Final = {LENGTH: 256, ROWS: 1}
+STEP: Final = {LENGTH: 256, SAMPLED: 64, ROWS: 1}
 """In what steps the answer is sought."""
-FURTHEST: Final = {LENGTH: 1 << 20, ROWS: 1 << 12}
+FURTHEST: Final = {LENGTH: 1 << 20, SAMPLED: 1 << 20, ROWS: 1 << 12}
 CLOSE: Final = 16
 """The answer is sought to a sixteenth of itself, or to one step."""
 NEAR: Final = 0.98
@@ -37,11 +39,13 @@ OTHERWISE: Final = 1.3
 
 @dataclass(frozen=True)
 class Inverse:
-    """Answers for one technique set; None where there is none. `card` is the smallest known one."""
+    """Answers for one technique set; None where there is none. `card` is the smallest known one; `length` the option that
+    `longest` is a value of."""
 
     longest: int | None
     most_rows: int | None
     card: str | None
+    length: str = LENGTH
 
 
 def answers(request: Request, registry: Registry, machine: Machine, budget: int, chosen: Set) -> Inverse:
@@ -49,7 +53,9 @@ def answers(request: Request, registry: Registry, machine: Machine, budget: int,
     whole = predict(chosen.plan, registry, machine=machine)
     outlined = outline(chosen.plan, registry.hooks(chosen.plan), machine).needed
     ask = _Asker(request, registry, machine, chosen, outlined, whole.needed_bytes, int(budget * (1 - MARGIN)))
-    return Inverse(ask.furthest(LENGTH), ask.furthest(ROWS), smallest_card(request, registry, machine, chosen, whole))
+    length = SAMPLED if chosen.plan.get(LENGTH) is None and SAMPLED in chosen.plan else LENGTH
+    card = smallest_card(request, registry, machine, chosen, whole)
+    return Inverse(ask.furthest(length), ask.furthest(ROWS), card, length)
 
 
 @dataclass(frozen=True)
@@ -69,25 +75,30 @@ class _Asker:
         """The largest value of an option with which the step still fits, to a sixteenth of itself or one step.
 
         Memory is nearly a straight line over lengths and rows, so that a few outlines lead there."""
-        own = self.chosen.plan[key]
-        known: dict[int, float] = {own: self.needed} if own >= STEP[key] else {}
-        value = following(known, self.limit, STEP[key], FURTHEST[key]) if known else STEP[key]
+        own, step = self.chosen.plan[key], self._step(key)
+        known: dict[int, float] = {own: self.needed} if own >= step else {}
+        value = following(known, self.limit, step, FURTHEST[key]) if known else step
         while value is not None and len(known) < TRIES:
             plan = self._plan(key, value)
             known[value] = inf if plan is None else self._outline(plan) * self.needed / self.outlined
-            value = following(known, self.limit, STEP[key], FURTHEST[key])
+            value = following(known, self.limit, step, FURTHEST[key])
         fitting = [value for value, needed in known.items() if needed <= self.limit]
-        return self._proven(key, max(fitting) // STEP[key] * STEP[key]) if fitting else None
+        return self._proven(key, max(fitting) // step * step, step) if fitting else None
 
-    def _proven(self, key: str, value: int) -> int | None:
+    def _step(self, key: str) -> int:
+        """Rows of a trainer that samples hold whole groups in multiples of what they are."""
+        own: int = self.chosen.plan[key]
+        return own if key == ROWS and SAMPLED in self.chosen.plan else STEP[key]
+
+    def _proven(self, key: str, value: int, step: int) -> int | None:
         """The value, or the nearest smaller one that the whole simulation says fits."""
         for _ in range(TRIES):
             plan = self._plan(key, value)
             needed = inf if plan is None else predict(plan, self.registry, machine=self.machine).needed_bytes
             if needed <= self.limit:
                 return value
-            value = min(int(value * self.limit / needed), value - 1) // STEP[key] * STEP[key]
-            if value < STEP[key]:
+            value = min(int(value * self.limit / needed), value - 1) // step * step
+            if value < step:
                 return None
         return None
 

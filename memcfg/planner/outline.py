@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from memcfg.planner.batches import Lengths, full_rows, refuse_sampling
+from memcfg.planner.batches import Lengths
 from memcfg.planner.machine import Machine
 from memcfg.planner.simulate import Recorded, record
 from memcfg.planner.summary import step_ms
@@ -34,12 +34,10 @@ class Outline:
 
 def outline(plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths | None = None) -> Outline:
     """The outline of a plan. Raises what `build` raises."""
-    refuse_sampling(plan, hooks)
-    rows = full_rows(plan) if lengths is None else lengths
     try:
-        short, longer = (_of(plan, record(plan, hooks, machine, rows, layers=n), machine) for n in DEPTHS)
+        short, longer = (_of(plan, record(plan, hooks, machine, lengths, layers=n), machine) for n in DEPTHS)
     except ValueError:  # no repeated layers are known: the whole model
-        whole = _of(plan, record(plan, hooks, machine, rows), machine)
+        whole = _of(plan, record(plan, hooks, machine, lengths), machine)
         short = longer = whole
     more = (longer.layers - DEPTHS[1]) / (DEPTHS[1] - DEPTHS[0])
     phases = {p: size + more * (size - short.phases.get(p, size)) for p, size in longer.phases.items()}

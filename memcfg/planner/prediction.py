@@ -61,6 +61,8 @@ class Prediction:
     """Tokens of one optimizer step, padding included."""
     seconds: float = 0.0
     """What the simulation itself took."""
+    assumed: tuple[str, ...] = ()
+    """What was taken for sizes that depend on the data, each as a clause."""
 
     @property
     def needed_bytes(self) -> int:
@@ -86,4 +88,5 @@ class Prediction:
             {kind: tuple(sizes) for kind, sizes in line["kinds"].items()},
             tuple((ms, phase) for ms, phase in line["phases"]),
         )
-        return cls(**values | {"peak": tuple(Piece(**piece) for piece in values["peak"]), "timeline": timeline})
+        pieces = tuple(Piece(**piece) for piece in values["peak"])
+        return cls(**values | {"peak": pieces, "timeline": timeline, "assumed": tuple(values.get("assumed", ()))})

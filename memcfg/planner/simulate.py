@@ -7,15 +7,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
 from memcfg.engine.build import Run, build
 from memcfg.engine.forward import attach_head
 from memcfg.engine.update import Ranks, counted, gradients, step
-from memcfg.planner import standins
-from memcfg.planner.batches import Lengths, Tokenizer, full_rows, micro_batches, refuse_sampling
+from memcfg.planner import online, standins
+from memcfg.planner.batches import Lengths, Tokenizer, full_rows, micro_batches
 from memcfg.planner.hosts import machine_of
 from memcfg.planner.machine import Machine
 from memcfg.planner.prediction import Prediction
@@ -41,50 +41,87 @@ MICRO_BATCHES: Final = 3
 def simulate(plan: Plan, hooks: Hooks, *, machine: Machine | None = None, lengths: Lengths | None = None) -> Prediction:
     """What one process of this plan would use on `machine` (the plan's own by default).
 
-    `lengths`: the documents of each row of a micro-batch; by default rows as long as the plan allows. Needs no GPU, no
-    weights and no data. Raises what `build` raises, and `RequestError` for a plan without a longest row."""
+    `lengths`: the documents of each row of a micro-batch, by default rows as long as the plan allows; of a trainer that samples
+    prompt and completion of each completion that is sampled at a time. Needs no GPU, no weights and no data. Raises what
+    `build` raises, and `RequestError` for a plan without a longest row."""
     began = time.process_time()
-    refuse_sampling(plan, hooks)
     machine = machine or machine_of(plan)
-    recorded = record(plan, hooks, machine, full_rows(plan) if lengths is None else lengths)
+    recorded = record(plan, hooks, machine, lengths)
     return summarised(plan, machine, recorded, time.process_time() - began)
 
 
 class Recorded:
-    """A simulated run: its trace, and what is to be told beside it."""
+    """A simulated run: its trace, and what is to be told beside it. `steps`: how many steps a round of sampling serves;
+    `assumed`: what was taken for the sizes that no option states."""
 
-    def __init__(self, tracker: Tracker, run: Run, batches: list[Batch], began: list[float]) -> None:
+    def __init__(self, tracker: Tracker, run: Run, feed: Feed, began: list[float]) -> None:
         self.trace: Trace = tracker.trace
         self.host_bytes = tracker.host.peak
         self.step_began = began
         self.ended = tracker.clock.ms
         self.parameters = sum(p.numel() for p in run.model.parameters())
         self.trained = sum(p.numel() for p in run.model.parameters() if p.requires_grad)
-        self.tokens = sum(b.input_ids.numel() for b in batches)
-        self.micro_batches, self.taken = len(batches), min(len(batches), MICRO_BATCHES)
+        self.tokens = sum(b.input_ids.numel() for b in feed.step)
+        self.micro_batches, self.taken = len(feed.step), min(len(feed.step), MICRO_BATCHES)
+        self.steps, self.assumed = feed.steps, feed.assumed
         self.layers = depth(run.model)
 
 
-def record(plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths, *, layers: int | None = None) -> Recorded:
-    """Build and take two steps under the tracker; with a model of only so many `layers` where that is given."""
-    tracker = Tracker(machine)
+class Feed(Protocol):
+    """Where a simulated step's micro-batches come from: `step` holds the last one's. `assumed` says what was taken for the sizes
+    that no option states; a round of sampling serves `steps` steps."""
+
+    step: list[Batch]
+    steps: int
+    assumed: tuple[str, ...]
+
+    def fresh(self, number: int) -> list[Batch]:
+        """The micro-batches of step `number`, on the CPU."""
+        ...
+
+
+class Given:
+    """The same micro-batches in every step."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self.step, self.steps = batches, 1
+        self.assumed: tuple[str, ...] = ()
+
+    def fresh(self, number: int) -> list[Batch]:
+        return self.step
+
+
+def record(
+    plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths | None = None, *, layers: int | None = None
+) -> Recorded:  # fmt: skip
+    """Build and take two steps under the tracker; with a model of only so many `layers` where that is given, and then with
+    less in between."""
+    tracker = Tracker(machine, whole=layers is None)
     stand_ins = hooks.simulation(plan=plan, stands_in={})
     places = standins.of_torch(machine) | {k: v for k, v in stand_ins.items() if ":" in k}
     view: RankView | None = stand_ins.get(RANK_VIEW)
     watched: Any = Watched(hooks, tracker, layers, view)
-    with _undisturbed(), standins.in_place(places), tracker, listening(tracker.clock):
+    with _undisturbed(), standins.in_place(places), tracker, listening(tracker):
         tracker.enter(0, "load")
         run = build(plan, watched, device="meta", data=False)
         attach_head(run.model, Phased(run.head, tracker))
         shards = _shared(view, tracker, run.model)
         tracker.watching = False
-        batches = micro_batches(plan, hooks, run.tokenizer, run.layout, stand_ins, lengths)
+        feed = _feed(run, tracker, stand_ins, lengths)
         tracker.watching = True
-        tracker.clock.documents = batches[0].lengths
-        began = [_step(run, batches, tracker, number + 1, shards) for number in range(STEPS)]
-        recorded = Recorded(tracker, run, batches, began)
+        began = [_step(run, feed, tracker, number + 1, shards) for number in range(STEPS)]
+        recorded = Recorded(tracker, run, feed, began)
         tracker.watching = False
     return recorded
+
+
+def _feed(run: Run, tracker: Tracker, stand_ins: dict[str, Any], lengths: Lengths | None) -> Feed:
+    """What the steps are made of. Raises `RequestError` for a plan without a longest row."""
+    sampled = online.sampled(run, tracker, stand_ins, lengths)
+    if sampled is not None:
+        return sampled
+    rows = full_rows(run.plan) if lengths is None else lengths
+    return Given(micro_batches(run.plan, run.hooks, run.tokenizer, run.layout, stand_ins, rows))
 
 
 def _shared(view: RankView | None, tracker: Tracker, model: torch.nn.Module) -> Shards | None:
@@ -97,10 +134,13 @@ def _shared(view: RankView | None, tracker: Tracker, model: torch.nn.Module) -> 
     return None
 
 
-def _step(run: Run, batches: list[Batch], tracker: Tracker, number: int, shards: Shards | None) -> float:
+def _step(run: Run, feed: Feed, tracker: Tracker, number: int, shards: Shards | None) -> float:
     """One optimizer step, as training takes it. Returns when it began."""
     began = tracker.clock.ms
+    tracker.fine = number == STEPS and tracker.whole
     run.model.train()
+    batches = feed.fresh(number)
+    tracker.clock.documents = batches[0].lengths
     count = counted(run.objective, batches)
     tracker.enter(number, "input")
     placed = [batch.to("meta") for batch in batches]
@@ -152,12 +192,12 @@ class Phased:
         def told(*args: Any, **kwargs: Any) -> Any:
             tracker = self._tracker
             before, number = tracker.phase, tracker.trace.marks[-1][1]
-            if before != "backward":
+            if before == "forward":
                 tracker.enter(number, "loss")
             try:
                 return call(*args, **kwargs)
             finally:
-                if before != "backward":
+                if before == "forward":
                     tracker.enter(number, before)
 
         return told

@@ -34,7 +34,7 @@ ALLOWED: Final[dict[str, Callable[[], bool]]] = {
 
 def of_torch(machine: Machine) -> dict[str, Any]:
     """The stand-ins for torch itself, on this machine."""
-    found: dict[str, Any] = {SDPA: attention(machine), **_autocast()}
+    found: dict[str, Any] = {SDPA: attention(machine), "torch:tensor": _tensor(), **_autocast()}
     if machine.kind == "cuda":
         for module in ("torch.optim.optimizer", "torch.utils._foreach_utils"):
             for kind in ("fused", "foreach"):
@@ -68,6 +68,18 @@ def _place(name: str) -> tuple[Any, str]:
     except (ImportError, AttributeError) as error:
         raise PluginError(f"there is no `{name}` that its stand-in could replace: {error}", "simulation") from None
     return holder, attribute
+
+
+def _tensor() -> Callable[..., Tensor]:
+    """`torch.tensor` as on a device: made on the host and copied. On `meta` it would forget what it is given."""
+    plain = torch.tensor
+
+    def made(data: Any, *, device: Any = None, requires_grad: bool = False, **how: Any) -> Tensor:
+        if device is None or torch.device(device).type != "meta":
+            return plain(data, device=device, requires_grad=requires_grad, **how)
+        return plain(data, **how).to(device).requires_grad_(requires_grad)
+
+    return made
 
 
 def _autocast() -> dict[str, Any]:

@@ -38,7 +38,7 @@ def summarised(plan: Plan, machine: Machine, recorded: Recorded, seconds: float)
         phases={phase: found.phases[phase] for phase in PHASES if phase in found.phases},
         kinds={kind: kinds[kind] for kind in KINDS if kinds[kind]}, peak_phase=found.phase, peak=tuple(pieces),
         timeline=timeline(trace, recorded), machine=machine.name, parameters=recorded.parameters,
-        trained=recorded.trained, tokens=recorded.tokens, seconds=round(seconds, 3),
+        trained=recorded.trained, tokens=recorded.tokens, seconds=round(seconds, 3), assumed=recorded.assumed,
     )  # fmt: skip
 
 
@@ -53,13 +53,16 @@ def _pieces(trace: Trace, found: Replay) -> list[Piece]:
 
 
 def step_ms(plan: Plan, recorded: Recorded) -> float:
-    """The last step's time. Micro-batches that were left out take as long as the last one that was run."""
-    whole = recorded.ended - recorded.step_began[-1]
-    marks = [(at, phase) for at, number, phase in recorded.trace.marks if number == len(recorded.step_began)]
-    begins = [at for at, phase in marks if phase == "optimizer"]
-    update = recorded.ended - _ms_at(recorded.trace, begins[-1]) if begins else 0.0
-    each = (whole - update) / recorded.taken
-    return round(each * recorded.micro_batches + update, 3)
+    """The last step's time. Micro-batches that were left out take as long as the last one that was run; of a round of sampling
+    each step that it serves has its part."""
+    last = len(recorded.step_began)
+    marks = [(at, phase) for at, number, phase in recorded.trace.marks if number == last]
+    begins = {phase: at for at, phase in marks if phase in ("input", "optimizer")}
+    first = _ms_at(recorded.trace, begins["input"])
+    update = recorded.ended - _ms_at(recorded.trace, begins["optimizer"])
+    each = (recorded.ended - first - update) / recorded.taken
+    sampling = (first - recorded.step_began[-1]) / recorded.steps
+    return round(sampling + each * recorded.micro_batches + update, 3)
 
 
 def _ms_at(trace: Trace, at: int) -> float:

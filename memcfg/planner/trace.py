@@ -8,8 +8,8 @@ from typing import Final
 
 from memcfg.planner.allocator import MIB, Block, CachingAllocator, Exceeded
 
-PHASES: Final = ("load", "input", "forward", "loss", "backward", "optimizer", "generation")
-KINDS: Final = ("weights", "optimizer", "gradients", "activations", "logits", "workspace", "inputs")
+PHASES: Final = ("load", "generation", "scoring", "input", "forward", "loss", "backward", "optimizer")
+KINDS: Final = ("weights", "optimizer", "gradients", "activations", "cache", "logits", "workspace", "inputs")
 
 EMPTY_CACHE: Final = 0
 """The event that is neither birth nor death: whole cached segments are given back."""
@@ -89,7 +89,6 @@ def replay(trace: Trace, *, limit: int | None = None, expandable: bool = False) 
             allocator.free(blocks.pop(-event))
         else:
             allocator.empty_cache()
-            allocator.reset_peak()
     return Replay(peak, allocator.peak_reserved, phases, at, peak_step, peak_phase)
 
 

@@ -32,7 +32,7 @@ aten = torch.ops.aten
 
 KIND_OF: Final = {
     "load": "weights", "input": "inputs", "forward": "activations", "loss": "logits", "backward": "workspace",
-    "optimizer": "optimizer", "generation": "activations",
+    "optimizer": "optimizer", "generation": "activations", "scoring": "activations",
 }  # fmt: skip
 """What a storage is for, by the phase of its birth, unless more is known."""
 
@@ -73,14 +73,15 @@ class _Grave(weakref.ref):
 
 
 class Tracker(TorchDispatchMode):
-    """`watching` switches it on and off without leaving it. `phase` is set by whoever runs the step."""
+    """`watching` switches it on and off without leaving it. `phase` is set by whoever runs the step, and so is `fine`
+    (see `memcfg.simulated`), which is only of interest for a `whole` model."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, *, whole: bool = True) -> None:
         super().__init__()
-        self.machine, self.clock = machine, Clock(machine)
+        self.machine, self.clock, self.whole = machine, Clock(machine), whole
         self.trace, self.values = Trace(), Values()
-        self.watching, self.phase = True, "load"
-        self.host = Host(self.clock.copy, self.clock.work)
+        self.watching, self.phase, self.fine = True, "load", True
+        self.host = Host(self.clock.copy, self.clock.work, self.values.of)
         self._size: Callable[[Tensor], int] = whole_bytes
         self._alive: dict[int, _Grave] = {}
         self._shapes = _SHAPES
@@ -103,6 +104,10 @@ class Tracker(TorchDispatchMode):
 
     def ended(self, number: int) -> None:
         self.trace.died(number, self.clock.ms)
+
+    def emptied(self) -> None:
+        """Whole cached segments are given back to the device."""
+        self.trace.empty_cache()
 
     @contextmanager
     def sized(self, size: Callable[[Tensor], int]) -> Iterator[None]:

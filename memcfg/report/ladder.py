@@ -24,7 +24,7 @@ def show_ladder(ladder: Ladder, inverse: Inverse | None) -> list[Any]:
     else:
         lines += ["", *_nothing(ladder)]
     lines += ["", *_offers(ladder)] if ladder.offers else []
-    if inverse is not None and inverse != Inverse(None, None, None):
+    if inverse is not None and (inverse.longest or inverse.most_rows or inverse.card):
         lines += ["", *_inverse(ladder, inverse)]
     return lines
 
@@ -92,7 +92,7 @@ def _inverse(ladder: Ladder, inverse: Inverse) -> Iterator[str]:
     rung = ladder.rungs[-1] if ladder.rungs else ladder.least
     yield from wrapped(f"with {_named(rung)}", indent="  ", first="")
     rows = (
-        ("longest `truncation.max_length`", inverse.longest), ("largest `run.batch_size`", inverse.most_rows),
+        (f"longest `{inverse.length}`", inverse.longest), ("largest `run.batch_size`", inverse.most_rows),
         ("smallest card that runs it", inverse.card),
     )  # fmt: skip
     room = 32 if width() >= NARROW else 0
@@ -116,6 +116,7 @@ def ladder_data(ladder: Ladder, inverse: Inverse | None) -> dict[str, Any]:
         "least": _rung(ladder.least, ladder),
         "offers": list(ladder.offers),
         "max_length": None if inverse is None else inverse.longest,
+        "max_length_of": None if inverse is None else inverse.length,
         "batch_size": None if inverse is None else inverse.most_rows,
         "smallest_card": None if inverse is None else inverse.card,
     }

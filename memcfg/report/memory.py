@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 COLORS: Final = {
     "weights": "#4e79a7", "gradients": "#f28e2b", "optimizer": "#76b7b2", "activations": "#59a14f",
-    "logits": "#edc948", "workspace": "#b07aa1", "inputs": "#9c755f",
+    "cache": "#e15759", "logits": "#edc948", "workspace": "#b07aa1", "inputs": "#9c755f",
 }  # fmt: skip
 """One hue for each kind, told apart by eyes that see few colours too; the same in the terminal, in HTML and in PNG."""
 
 LETTERS: Final = {
-    "weights": "W", "gradients": "G", "optimizer": "O", "activations": "A", "logits": "L", "workspace": "K",
-    "inputs": "I",
+    "weights": "W", "gradients": "G", "optimizer": "O", "activations": "A", "cache": "C", "logits": "L",
+    "workspace": "K", "inputs": "I",
 }  # fmt: skip
 """What stands for each kind where there is no colour."""
 
@@ -38,7 +38,8 @@ BAR: Final = 24
 
 def show_prediction(prediction: Prediction, budget: Budget | None, color: bool = True) -> list[Any]:
     """Headline, tables and timeline, as things to print in order."""
-    parts: list[Any] = [*headline(prediction), "", kinds(prediction), "", phases(prediction), ""]
+    parts: list[Any] = [*headline(prediction), *assumed(prediction), "", kinds(prediction), ""]
+    parts += [phases(prediction), ""]
     if prediction.timeline.ms:
         parts += [*timeline(prediction.timeline, color), ""]
     parts += [*pieces(prediction), ""]
@@ -66,6 +67,12 @@ def headline(prediction: Prediction) -> list[str]:
         if size
     )
     return [*wrapped(lines[0]), "", *told]
+
+
+def assumed(prediction: Prediction) -> list[str]:
+    """What was taken for sizes that depend on the data."""
+    lines = [line for text in prediction.assumed for line in wrapped(text, "  ", first="  ")]
+    return ["", "reckoned with", *lines] if lines else []
 
 
 def kinds(prediction: Prediction) -> Table:

@@ -37,6 +37,7 @@ def _head(title: str, prediction: Prediction, budget: Budget | None) -> Markup:
     mark = None if said is None else pill(names.get(said, said), MOODS[said])
     told, _, *rows = headline(prediction)
     parts: list[Part] = [el("div", el("h1", title), mark, cls="headline"), el("p", told, cls="soft"),
+                         *(el("p", prose(f"Reckoned with {text}"), cls="soft") for text in prediction.assumed),
                          el("p", prose(" ".join(verdict(prediction, budget))))]  # fmt: skip
     return together([*parts, tiles(_tile(row) for row in rows)])
 

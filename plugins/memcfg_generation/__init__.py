@@ -28,6 +28,10 @@ samples = trainer.isin("grpo", "rloo", "online_dpo", "gkd")
 
 backend = Enum("generation.backend", ("transformers",), open=True, doc="what samples the completions")
 length = Setting("generation.max_new_tokens", int, default=512, minimum=1, unit="tokens", doc="longest completion")
+longest = Setting(
+    "generation.max_prompt_tokens", int, default=None, nullable=True, minimum=1, unit="tokens",
+    doc="longest prompt to reckon with: memory is predicted for it, and a run with a longer one is refused",
+)  # fmt: skip
 temperature = Setting("generation.temperature", float, default=1.0, minimum=0.0, doc="temperature of sampling")
 top_p = Setting("generation.top_p", float, default=1.0, minimum=0.0, maximum=1.0, doc="mass of tokens sampled from")
 top_k = Setting("generation.top_k", int, default=0, minimum=0, unit="tokens", doc="most tokens sampled from; 0 is all")
@@ -133,7 +137,8 @@ plugin = Plugin(
     name="generation",
     doc="samples completions while training",
     options=[
-        backend, length, temperature, top_p, top_k, min_p, repetition, cache, continuous, cache_share, rows, steps, recent,
+        backend, length, longest, temperature, top_p, top_k, min_p, repetition, cache, continuous, cache_share, rows, steps,
+        recent,
     ],
     rules=[
         Default(
@@ -220,7 +225,7 @@ plugin = Plugin(
             "generation.paged", continuous, id="generation.paged.renamed", because="Transformers renamed the technique"
         ),
         *only_when(
-            samples, backend, length, temperature, top_p, top_k, min_p, repetition,
+            samples, backend, length, longest, temperature, top_p, top_k, min_p, repetition,
             because="this trainer samples no completions",
         ),
         *only_when(

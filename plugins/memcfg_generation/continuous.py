@@ -45,8 +45,8 @@ class ContinuousGeneration(TransformersGeneration):
             return []
         self.refuse_empty(prompts)
         given = [list(prompt) for prompt in prompts]
-        device = next(self._model.parameters()).device
-        with torch.no_grad(), sampling(self._model) as model, seeded(seed, device), _quiet():
+        device = next(self.model.parameters()).device
+        with torch.no_grad(), sampling(self.model) as model, seeded(seed, device), _quiet():
             try:
                 found = self._served(model, given, seed, limit, pages(given, limit))
             except MemoryError:  # not all of them at once: whatever fits

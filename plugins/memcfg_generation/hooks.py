@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memcfg import Plan, hookimpl
+from memcfg import Plan, Problem, RequestError, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg.engine.forward import causal_model
 from memcfg.rollouts import Generation
+from memcfg.simulated import GENERATION
 from memcfg_generation.continuous import ContinuousGeneration
 from memcfg_generation.sampler import TransformersGeneration, arguments, end_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+SIMULATED = (None, "dynamic", "static")
+"""Caches that grow, or lie there from the start, in the device's memory."""
 
 
 @hookimpl
@@ -25,6 +29,23 @@ def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTok
     if plan["generation.continuous_batching"]:
         return ContinuousGeneration(model, arguments(plan), ends, pad, plan["generation.cache_share"])
     return TransformersGeneration(model, arguments(plan), ends, pad)
+
+
+@hookimpl
+def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
+    """How sampling is simulated. Raises `RequestError` for a cache that is not."""
+    if plan["generation.backend"] != "transformers":
+        return stands_in
+    if plan["generation.continuous_batching"]:
+        text = "continuous batching takes a share of what memory is free, which is not simulated"
+        fix = "predict `generation.continuous_batching=false` instead"
+        raise RequestError(Problem(text, key="generation.continuous_batching", fix=fix))
+    if plan.get("generation.cache") not in SIMULATED:
+        text = f"what the cache `{plan['generation.cache']}` keeps, and where, is not simulated"
+        raise RequestError(Problem(text, key="generation.cache", fix="predict `generation.cache=null` instead"))
+    from memcfg_generation.simulated import leaping
+
+    return stands_in | {GENERATION: leaping}
 
 
 @hookimpl

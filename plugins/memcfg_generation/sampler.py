@@ -19,7 +19,7 @@ class TransformersGeneration:
 
     def __init__(self, model: torch.nn.Module, settings: Mapping[str, Any], ends: Sequence[int], pad: int) -> None:
         self.settings, self.ends, self.pad = dict(settings), sorted(set(ends)), pad
-        self._model = model
+        self.model = model
         self.rounds = 0
 
     def wake(self, part: str) -> None:
@@ -27,16 +27,16 @@ class TransformersGeneration:
 
     def sync(self, model: torch.nn.Module) -> None:
         """Remember which model to sample from."""
-        self._model = model
+        self.model = model
 
     def generate(self, prompts: Sequence[Sequence[int]], *, seed: int | None, limit: int) -> list[Sample]:
         """All prompts as one batch, padded on the left, with a key-value cache. Raises `RunError` for an empty prompt."""
         if not prompts:
             return []
         self.refuse_empty(prompts)
-        device = next(self._model.parameters()).device
+        device = next(self.model.parameters()).device
         ids, mask = self._padded(prompts, device)
-        with torch.no_grad(), sampling(self._model) as model, seeded(seed, device):
+        with torch.no_grad(), sampling(self.model) as model, seeded(seed, device):
             whole = model.generate(input_ids=ids, attention_mask=mask, generation_config=self._config(limit))
         self.rounds += 1
         return [self._sample(row, limit) for row in whole[:, ids.shape[1] :].tolist()]

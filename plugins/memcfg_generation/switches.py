@@ -31,14 +31,14 @@ def sampling(model: torch.nn.Module) -> Iterator[Any]:
         for module in list(inner.modules()):
             stack.callback(_mode, module, module.training)
             if getattr(module, SWITCH, False) is True:
-                _set(stack, module, SWITCH, False)
+                replaced(stack, module, SWITCH, False)
         inner.eval()
         for config in {id(c): c for c in (causal.config, causal.config.get_text_config())}.values():
             if hasattr(config, "use_cache"):
-                _set(stack, config, "use_cache", True)
+                replaced(stack, config, "use_cache", True)
         if causal.config.get_text_config()._attn_implementation not in CACHED:
             stack.enter_context(attending(causal, "sdpa"))
-        _set(stack, causal, "generation_config", GenerationConfig())
+        replaced(stack, causal, "generation_config", GenerationConfig())
         yield inner
 
 
@@ -65,7 +65,7 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _set(stack: ExitStack, target: Any, name: str, value: Any) -> None:
+def replaced(stack: ExitStack, target: Any, name: str, value: Any) -> None:
     stack.callback(setattr, target, name, getattr(target, name))
     setattr(target, name, value)
 

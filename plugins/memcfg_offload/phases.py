@@ -1,7 +1,9 @@
 """Optimizer states and gradients in host memory while completions are sampled: sampling reads neither.
 
 Copied out when a round begins and back when it ends, after an error too. The host memory is kept and used again. Of what is
-spread over processes, each moves its own shards."""
+spread over processes, each moves its own shards.
+
+On `meta` nothing is copied, and the memory simulator sees the storages go and come."""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
+
+from memcfg import simulated
 
 ASIDE = "_memcfg_laid_aside"
 """Attribute of an optimizer: its `LaidAside`."""
@@ -64,12 +68,17 @@ class LaidAside:
         device, data = tensor.device, tensor.data
         host = self._host.get(id(tensor))
         if host is None or (host.shape, host.dtype) != (data.shape, data.dtype):
-            host = torch.empty_like(data, device="cpu", pin_memory=self.pin)
+            host = self._made(data)
             self._host[id(tensor)] = host
         host.copy_(data, non_blocking=self.pin)
         self._moved.append((tensor, device, host))
-        tensor.data = host
+        tensor.data = host if not data.is_meta else data.new_empty(0)
         return data.numel() * data.element_size()
+
+    def _made(self, data: torch.Tensor) -> torch.Tensor:
+        if data.is_meta:
+            return torch.empty(data.shape, dtype=data.dtype)
+        return torch.empty_like(data, device="cpu", pin_memory=self.pin)
 
     def _back(self) -> None:
         """All of it where it was. What was never moved stays."""
@@ -108,6 +117,8 @@ def _within(state: Any) -> Iterator[torch.Tensor]:
 
 def _settled(*, release: bool) -> None:
     """Copies are through; what they freed may be taken by others than torch."""
+    if release:
+        simulated.emptied()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
         if release:

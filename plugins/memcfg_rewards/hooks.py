@@ -40,6 +40,15 @@ def _models(plan: Plan, bench: Bench) -> list[Reward]:
 
 
 @hookimpl
+def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
+    """Raises `RequestError` for reward models: functions run on the host and need nothing of the device."""
+    if plan["rewards.models"]:
+        text = "what a reward model takes beside the policy is not simulated"
+        raise RequestError(Problem(text, key=MODELS, fix="predict `rewards.models=[] rewards.functions=[finished]`"))
+    return stands_in
+
+
+@hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
     """The functions that the objective calls."""
     rewards = getattr(run.objective, "rewards", None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memcfg import Plan, hookimpl
+from memcfg import Plan, Problem, RequestError, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg_vllm import probe
 from memcfg_vllm.generation import VLLMGeneration
@@ -42,6 +42,16 @@ def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTok
     team, longest = Team.of(plan["vllm.tensor_parallel"]), plan["vllm.max_model_length"]
     phases, same = Phases(sleeps=plan["vllm.sleep"]), Same(drawn(plan))
     return VLLMGeneration(backend, phases, drawn(plan), ends, longest, team, same)
+
+
+@hookimpl
+def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
+    """Raises `RequestError`: what vLLM takes of the device is its own affair."""
+    text = "vLLM's own memory is not simulated"
+    if plan["vllm.mode"] == "colocate":
+        share = plan["vllm.gpu_memory_utilization"]
+        text = f"vLLM takes its memory (`vllm.gpu_memory_utilization={share}`) past torch's allocator, which is not simulated"
+    raise RequestError(Problem(text, key="generation.backend", fix="predict `generation.backend=transformers` instead"))
 
 
 @hookimpl

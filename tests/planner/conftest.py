@@ -71,7 +71,7 @@ def measured(registry: Registry) -> Callable[[Plan], int]:
 
 def simulated_growth(plan: Plan, registry: Registry, lengths: Lengths | None = None) -> Growth:
     """The growth within the second step of the simulation."""
-    recorded = record(plan, registry.hooks(plan), machine_of(plan), lengths or full_rows(plan))
+    recorded = record(plan, registry.hooks(plan), machine_of(plan), lengths)
     return growth(recorded.trace, len(recorded.step_began))
 
 

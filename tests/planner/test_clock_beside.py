@@ -9,6 +9,7 @@ import pytest
 from memcfg import simulated
 from memcfg.planner.clock import Clock
 from memcfg.planner.machine import named
+from memcfg.planner.tracker import Tracker
 
 pytestmark = pytest.mark.torch
 
@@ -41,11 +42,20 @@ def test_the_computation_waits_until_a_copy_is_through_and_no_longer() -> None:
 
 
 def test_a_technique_is_heard_only_while_a_simulation_listens() -> None:
-    made = clock()
+    made = Tracker(replace(named("h200"), host_copy=float(SECOND), launch=0.0))
     assert simulated.copied(SECOND) is None
     simulated.awaited(None)
     with simulated.listening(made):
         until = simulated.copied(SECOND)
         simulated.awaited(until)
-    assert (until, made.device) == (1.0, 1.0)
+    assert (until, made.clock.device) == (1.0, 1.0)
     assert simulated.copied(SECOND) is None
+
+
+def test_what_was_not_simulated_takes_its_time() -> None:
+    made = Tracker(replace(named("h200"), host_copy=float(SECOND), launch=0.0))
+    with simulated.listening(made):
+        simulated.awaited(simulated.copied(SECOND))
+        simulated.passed(2.5)
+        assert simulated.now() == made.clock.now() == 3.5
+    assert simulated.now() == 0.0

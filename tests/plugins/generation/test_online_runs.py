@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import memcfg
-from memcfg import ConflictError, DataError, RequestError, RunError
+from memcfg import ConflictError, DataError, RunError
 from memcfg.engine.build import build
 from memcfg.engine.evidence import gather
 from memcfg.engine.execute import train
@@ -207,15 +207,3 @@ def test_code_is_imported_only_where_that_is_said(tmp_path: Path, monkeypatch: p
         ran(tmp_path, "grpo", *asked)
     found = ran(tmp_path, "grpo", *asked, "rewards.trust_code=true")
     assert found[1]["rewards/mine:short/mean"] < 0
-
-
-@pytest.mark.parametrize("trainer", ["grpo", "rloo", "online_dpo"])
-def test_memory_is_not_predicted_where_sampling_is_not_simulated(trainer: str) -> None:
-    from memcfg.planner.simulate import simulate
-
-    plan = memcfg.resolve([f"trainer={trainer}"])
-    with pytest.raises(RequestError) as caught:
-        simulate(plan, load().hooks(plan))
-    assert str(caught.value) == (
-        f"`trainer.name`: `{trainer}` samples completions, and what sampling needs is not simulated yet"
-    )
