@@ -49,7 +49,10 @@ class Beside(Protocol):
 
 
 class Watching(Protocol):
-    """What sees the storages of a simulation."""
+    """What sees the storages of a simulation. `fine`: whether what lies between the beginning and the end of a repetition is of
+    interest too."""
+
+    fine: bool
 
     @property
     def clock(self) -> Beside: ...
