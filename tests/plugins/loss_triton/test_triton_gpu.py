@@ -54,6 +54,31 @@ def test_equals_float32(vocabulary, name, ask):
     close(found[0][2], found[1][2], 0.03)
 
 
+@pytest.mark.parametrize("kernel", ["triton", "torch"])
+def test_a_float32_head_of_bfloat16_weights(kernel):
+    """Against float64 from the same rounded numbers: nothing but the gradients' one rounding is left."""
+    from memcfg_loss.fused.autograd import distributions
+    from memcfg_loss.fused.score import Score
+
+    from memcfg.head import HeadTransform
+
+    torch.manual_seed(0)
+    vocabulary, make = 32_000, {"device": "cuda", "dtype": torch.bfloat16}
+    hidden, weight = torch.randn(300, 128, **make), torch.randn(vocabulary, 128, **make) * 0.2
+    ids, factors = torch.randint(vocabulary, (300,), device="cuda"), torch.randn(2, 300, device="cuda")
+    leaves = [x.clone().requires_grad_() for x in (hidden, weight)]
+    score = Score(HeadTransform(), kernel, "cuda", None, 64 << 20, float32=True)
+    found = torch.stack(distributions(*leaves, ids, score))
+    (found * factors).sum().backward()
+    exact = [x.double().requires_grad_() for x in (hidden, weight)]
+    scored = (exact[0] @ exact[1].T).log_softmax(-1)
+    wanted = torch.stack([scored.gather(1, ids[:, None]).squeeze(1), -(scored.exp() * scored).sum(1)])
+    (wanted * factors).sum().backward()
+    assert float((found.double() - wanted).abs().max().detach()) < 1e-3
+    for mine, theirs in zip(leaves, exact, strict=True):
+        close(mine.grad, theirs.grad.float(), 0.004)
+
+
 @pytest.mark.parametrize("kernel", ["liger", "cce"])
 @pytest.mark.parametrize("softcap", [None, 5.0])
 def test_heads_of_other_packages_agree(kernel, softcap):
