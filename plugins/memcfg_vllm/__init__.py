@@ -164,9 +164,10 @@ plugin = Plugin(
             "start the vLLM server with processed log-probabilities: the correction compares them with the model's own",
             when=on & (mode == "server") & key("grpo.correction").on, id="vllm.server.logprobs",
         ),
-        *only_when(on, mode, sleep, model_impl, regex, because="only `generation=vllm` reads it"),
+        *only_when(on, mode, sleep, regex, because="only `generation=vllm` reads it"),
         *only_when(
-            on & (mode == "colocate"), memory, length, parallel, because="a server is given its memory when it is started"
+            on & (mode == "colocate"), memory, length, parallel, model_impl,
+            because="a server is told so when it is started",
         ),
         *only_when(
             on & (mode == "server"), transfer, url, host, port, timeout, because="only `vllm.mode=server` has a server"

@@ -17,6 +17,9 @@ from memcfg_vllm.same import Same
 from memcfg_vllm.teams import Team
 from memcfg_vllm.weights import check, version
 
+HERE = ("vllm.max_model_length", "vllm.max_model_length={}")
+THERE = ("vllm.server_url", "start the server with --max-model-len {}")
+
 
 class Backend(Protocol):
     """An engine. `wake` and `sleep` are called only where there is something to wake or to put to sleep."""
@@ -36,13 +39,14 @@ class Backend(Protocol):
 
 class VLLMGeneration:
     """`drawn`: how each token is drawn, under vLLM's names. `longest`: the most tokens of a prompt with its completion; None
-    where the engine alone knows. `team`: the processes that share the engine. `same`: looks at the first completions."""
+    where the engine alone knows. `team`: the processes that share the engine. `same`: looks at the first completions. `longer`:
+    the key and the repair to name where a prompt has no room."""
 
     def __init__(
         self, backend: Backend, phases: Phases, drawn: Mapping[str, Any], ends: Sequence[int],
-        longest: int | None = None, team: Team | None = None, same: Same | None = None,
+        longest: int | None = None, team: Team | None = None, same: Same | None = None, longer: tuple[str, str] = HERE,
     ) -> None:  # fmt: skip
-        self.same = same
+        self.same, self.longer = same, longer
         self.backend, self.phases, self.longest, self.team = backend, phases, longest, team or Team()
         self.drawn, self.ends = dict(drawn), list(ends)
         self.loads, self.naps, self.completions = 0, 0, 0
@@ -110,7 +114,7 @@ class VLLMGeneration:
         longest = max(map(len, prompts)) + limit
         if self.longest is not None and longest > self.longest:
             text = f"a prompt and its completion may have {longest:,} tokens, and vLLM was set up for {self.longest:,}"
-            raise RunError(Problem(text, key="vllm.max_model_length", fix=f"vllm.max_model_length={longest}"))
+            raise RunError(Problem(text, key=self.longer[0], fix=self.longer[1].format(longest)))
 
 
 def _whole(found: Sequence[Sample | None], expected: int) -> list[Sample]:

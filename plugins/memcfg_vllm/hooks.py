@@ -11,7 +11,7 @@ import torch
 from memcfg import Plan, Problem, RequestError, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg_vllm import probe
-from memcfg_vllm.generation import VLLMGeneration
+from memcfg_vllm.generation import THERE, VLLMGeneration
 from memcfg_vllm.phases import Phases
 from memcfg_vllm.probe import Found
 from memcfg_vllm.same import Same
@@ -35,13 +35,13 @@ def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTok
         as_drawn = found.logprobs_mode in (None, probe.PROCESSED)
         told = drawn(plan) if as_drawn else {**drawn(plan), "temperature": 1.0}
         same = Same(told, f"start the server at `{found.client.url}` with this very model, or a copy of its folder")
-        return VLLMGeneration(served(plan, found), Phases(sleeps=False), drawn(plan), ends, found.longest, same=same)
+        backend, phases = served(plan, found), Phases(sleeps=False)
+        return VLLMGeneration(backend, phases, drawn(plan), ends, found.longest, same=same, longer=THERE)
     from memcfg_vllm.colocated import made
 
-    backend = made(plan, model, tokenizer)
+    engine, phases = made(plan, model, tokenizer), Phases(sleeps=plan["vllm.sleep"])
     team, longest = Team.of(plan["vllm.tensor_parallel"]), plan["vllm.max_model_length"]
-    phases, same = Phases(sleeps=plan["vllm.sleep"]), Same(drawn(plan))
-    return VLLMGeneration(backend, phases, drawn(plan), ends, longest, team, same)
+    return VLLMGeneration(engine, phases, drawn(plan), ends, longest, team, Same(drawn(plan)))
 
 
 @hookimpl

@@ -133,7 +133,13 @@ VLLM: Final = {
 }
 """Suffix of the argument: kind, default, option."""
 SERVER: Final = ("server_base_url", "server_host", "server_port", "server_timeout", "group_port")
-COLOCATED: Final = ("enable_sleep_mode", "gpu_memory_utilization", "tensor_parallel_size", "max_model_length")
+COLOCATED: Final = (
+    "enable_sleep_mode",
+    "model_impl",
+    "gpu_memory_utilization",
+    "tensor_parallel_size",
+    "max_model_length",
+)
 
 
 def carry_sampler(said: Said, out: Outcome) -> None:

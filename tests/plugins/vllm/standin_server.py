@@ -1,6 +1,6 @@
 """A server that speaks vLLM's interface and completes with the weights that it was sent, in a process of its own:
 
-    python standin_server.py [--without ADDRESS ...] [--owner NAME] [--mode LOGPROBS_MODE] [--late SECONDS] [--samples]
+    python standin_server.py [--without ADDRESS ...] [--owner NAME] [--mode LOGPROBS_MODE] [--samples]
 
 It prints its port. Only with `--samples` does it take weights; `/to_come` says what will go wrong with them: `loads`, after how
 many more it dies, and `other`, that its model is not the one it was sent. Torch is loaded when weights arrive, and completions are drawn by Transformers from the model that they make,
@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -101,10 +100,8 @@ def main() -> None:
     parser.add_argument("--mode", default="processed_logprobs")
     parser.add_argument("--longest", type=int, default=512)
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--late", type=float, default=0.0)
     parser.add_argument("--samples", action="store_true")
     options = parser.parse_args()
-    time.sleep(options.late)
     kind = type("Server", (ThreadingHTTPServer,), {"request_queue_size": 128})
     server = kind(("127.0.0.1", options.port), handler(options, Model()))
     print(server.server_port, flush=True)

@@ -233,7 +233,9 @@ def test_a_server_that_is_killed_and_started_again(tmp_path: Path) -> None:
             ended(first)
             _, said = started.communicate(timeout=600)
     assert started.returncode == 1
-    assert f"`vllm.server_url`: the vLLM server at `http://127.0.0.1:{port}` no longer answers" in " ".join(said.split())
+    assert f"`vllm.server_url`: the vLLM server at `http://127.0.0.1:{port}` no longer answers" in " ".join(
+        said.split()
+    )
     assert "Traceback" not in said
     (saved,) = run.glob("checkpoint-*")
     assert 1 < int(saved.name.removeprefix("checkpoint-")) < 6

@@ -192,6 +192,19 @@ def test_what_cannot_be_learned_from_is_refused(
         generation.generate(prompts, seed=0, limit=limit)
 
 
+def test_a_prompt_without_room_at_a_server_is_the_servers_matter(bench: Any) -> None:
+    from memcfg_vllm.generation import THERE
+
+    generation = VLLMGeneration(Colocated(Recording(sleeps=False)), Phases(sleeps=False), DRAWN, [2], 12, longer=THERE)
+    generation.sync(model(bench, "full"))
+    with pytest.raises(RunError) as caught:
+        generation.generate([[1] * 9], seed=0, limit=4)
+    assert str(caught.value) == (
+        "`vllm.server_url`: a prompt and its completion may have 13 tokens, and vLLM was set up for 12\n"
+        "  start the server with --max-model-len 13"
+    )
+
+
 def test_it_may_be_closed_twice(bench: Any) -> None:
     generation, engine = made(True)
     generation.close()

@@ -86,11 +86,22 @@ def test_one_that_is_up_is_named_with_its_release() -> None:
 
 
 def test_one_that_comes_up_late_is_waited_for() -> None:
-    port = free_port()
-    with process(str(STANDIN), "--port", str(port), "--late", "0.5"):
-        told = looked(f"http://127.0.0.1:{port}")
+    port, told, started = free_port(), [], []
+    plan = memcfg.resolve(request(f"http://127.0.0.1:{port}", "vllm.server_timeout=60"))
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if not started:  # only once it is waited for
+            started.append(subprocess.Popen([sys.executable, str(STANDIN), "--port", str(port)]))
+
+    try:
+        probe.look(plan, tell)
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
     assert told == [
-        f"waiting up to 20 s for a vLLM server at `http://127.0.0.1:{port}`: connection refused",
+        f"waiting up to 60 s for a vLLM server at `http://127.0.0.1:{port}`: connection refused",
         f"vLLM 0.32.0 serves `policy` at `http://127.0.0.1:{port}`",
     ]
 
@@ -137,6 +148,11 @@ def test_one_that_cannot_serve_the_run(given: tuple[str, ...], more: tuple[str, 
         with pytest.raises(RunError) as caught:
             looked(url, *more)
     assert str(caught.value).endswith(message)
+
+
+def test_a_server_says_how_long_a_completion_may_be() -> None:
+    with standin("--longest", "77") as url:
+        assert probe.server(memcfg.resolve(request(url))).longest == 77
 
 
 def test_a_release_that_nobody_looked_at_is_said_to_be_one() -> None:
