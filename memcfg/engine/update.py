@@ -133,14 +133,19 @@ def entered(contexts: Contexts) -> Iterator[None]:
 
 
 @contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """The model in eval mode; afterwards in the mode it was in."""
-    training = model.training
-    model.eval()
+def in_mode(model: torch.nn.Module, training: bool) -> Iterator[None]:
+    """The model in train or in eval mode; afterwards in the mode it was in."""
+    before = model.training
+    model.train(training)
     try:
         yield
     finally:
-        model.train(training)
+        model.train(before)
+
+
+def evaluating(model: torch.nn.Module) -> AbstractContextManager[None]:
+    """The model in eval mode; afterwards in the mode it was in."""
+    return in_mode(model, False)
 
 
 def divisor(count: Count) -> Any:

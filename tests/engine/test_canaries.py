@@ -10,7 +10,7 @@ import torch
 
 from memcfg import RunError
 from memcfg.batch import Batch
-from memcfg.engine import canaries
+from memcfg.engine import canaries, isolation
 from memcfg.engine.build import build
 from memcfg.engine.trainer import EngineTrainer
 
@@ -195,5 +195,5 @@ def test_what_the_canaries_make_is_no_longer_than_a_document_may_be(bench: Any, 
     run.plan = {**run.plan, "truncation.max_length": limit}  # type: ignore[assignment]
     documents = canaries._two_documents(about)
     assert documents is None or max(documents.lengths()) <= limit
-    probe = canaries._probe(run, run.first[0])
+    probe = isolation.probe(run, run.first[0])
     assert max(probe.lengths) <= limit
