@@ -22,13 +22,21 @@ def located(path: str, key: str = KEY) -> str:
     folder = Path(path).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise RunError(Problem(f"the folder `{path}` holds no `config.json`, so no saved model", key=key))
+            raise no_model(folder, key)
         return str(folder)
     if folder.exists():
         raise RunError(Problem(f"`{path}` is a file; give the folder that the model was saved in", key=key))
     refuse_missing(path, key)
     hub.reachable()  # where it is not, what follows finds out at once
     return path
+
+
+def no_model(folder: Path, key: str = KEY) -> RunError:
+    """What to say of a folder without `config.json`."""
+    if (folder / "adapter_config.json").is_file():
+        text = f"the folder `{folder}` holds an adapter, and not the model that it belongs to"
+        return RunError(Problem(text, key=key, fix="give a folder that a whole model was saved in"))
+    return RunError(Problem(f"the folder `{folder}` holds no `config.json`, so no saved model", key=key))
 
 
 def refuse_missing(path: str, key: str = KEY) -> None:

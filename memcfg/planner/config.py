@@ -8,7 +8,7 @@ from typing import Any
 
 from memcfg import hub
 from memcfg.errors import Problem, RunError
-from memcfg.modelfiles import KEY, refuse_missing
+from memcfg.modelfiles import KEY, no_model, refuse_missing
 
 
 def fetch(plan: Mapping[str, Any]) -> bool:
@@ -46,7 +46,7 @@ def _read(folder: Path) -> None:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise RunError(Problem(f"the folder `{folder}` holds no `config.json`", key=KEY)) from error
+        raise no_model(folder) from error
     except (OSError, ValueError) as error:
         raise RunError(Problem(f"`{file}` is no JSON: {error}", key=KEY)) from error
     if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):

@@ -11,7 +11,7 @@ import torch
 
 from memcfg import Plan, Problem, RunError, hookimpl
 from memcfg.engine.evidence import Effective
-from memcfg_quantization.layers import already, mode_of, quantise
+from memcfg_quantization.layers import already, mode_of, quantise, unpacked
 
 TEACHER = "gkd.teacher"
 """The option that names a teacher."""
@@ -24,6 +24,9 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     Raises `RunError` for a model that is quantised in another way already."""
     if plan["quantization.mode"] == "none":
         return model
+    if plain := unpacked(model):
+        text = f"`{plan.get('model.path')}` says that its weights are quantised, and those of `{plain[0]}` are not"
+        raise RunError(Problem(text, key="model.path", fix="take `quantization_config` out of its `config.json`"))
     other = sorted({mode_of(layer) for layer in already(model)} - {plan["quantization.mode"]})
     if other:
         text = f"the model's weights are {', '.join(f'`{mode}`' for mode in other)} already"

@@ -34,6 +34,12 @@ def already(model: torch.nn.Module) -> list[torch.nn.Module]:
     return [m for m in model.modules() if isinstance(m, KINDS)]
 
 
+def unpacked(model: torch.nn.Module) -> list[str]:
+    """Layers of a kind that holds packed weights whose weights are plain numbers: the folder said one thing and held another."""
+    packed = (bnb.nn.Params4bit, bnb.nn.Int8Params)
+    return [name for name, m in model.named_modules() if isinstance(m, KINDS) and not isinstance(m.weight, packed)]
+
+
 def mode_of(layer: torch.nn.Module) -> str:
     """The `quantization.mode` of one layer."""
     weight: Any = layer.weight

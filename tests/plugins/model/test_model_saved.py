@@ -84,6 +84,11 @@ def with_a_broken_index(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text("{")
 
 
+def an_adapter_alone(folder: Path) -> None:
+    without_config(folder)
+    (folder / "adapter_config.json").write_text("{}")
+
+
 def without_a_head(folder: Path) -> None:
     """As a backbone saved alone leaves it."""
     index = json.loads((folder / "model.safetensors.index.json").read_text())
@@ -102,6 +107,7 @@ def with_an_unknown_type(folder: Path) -> None:
     ("break_it", "message"),
     [
         (without_config, "holds no `config.json`"),
+        (an_adapter_alone, "holds an adapter, and not the model that it belongs to"),
         (without_a_shard, r"lacks 1 of the weight files that its index names: model-0"),
         (without_weights, "holds no weights"),
         (with_a_cut_shard, r"the model of .* cannot be loaded"),

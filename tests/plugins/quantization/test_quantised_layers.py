@@ -136,6 +136,16 @@ def test_how_a_saved_model_is_quantised_is_read_before_it_is_loaded(
             refuse_otherwise_quantised(tmp_path, "none")
 
 
+def test_weights_that_are_not_packed_as_their_folder_says() -> None:
+    made = memcfg_patch_model(plan=plan("int8"), model=model())
+    layer = made.model.layers[0].mlp.up_proj
+    layer.weight = torch.nn.Parameter(torch.zeros(layer.out_features, layer.in_features), requires_grad=False)
+    with pytest.raises(
+        RunError, match=r"its weights are quantised, and those of `model\.layers\.0\.mlp\.up_proj` are not"
+    ):
+        memcfg_patch_model(plan=plan("int8"), model=made)
+
+
 def test_evidence_of_a_model_that_is_not() -> None:
     with pytest.raises(RunError, match="no layer has quantised weights"):
         compare(plan("nf4"), memcfg_evidence(plan=plan("nf4"), run=SimpleNamespace(model=model()), found=[]))
