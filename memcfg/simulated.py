@@ -45,6 +45,10 @@ class Beside(Protocol):
 
     def now(self) -> float: ...
 
+    def through(self, until: float) -> bool: ...
+
+    modes: int
+
     def later(self, seconds: float) -> None: ...
 
 
@@ -76,6 +80,26 @@ def awaited(until: float | None) -> None:
     clock = _clock()
     if clock is not None and until is not None:
         clock.wait(until)
+
+
+def through(until: float | None) -> bool:
+    """Whether a copy is through when the host asks, by what `copied` returned."""
+    clock = _clock()
+    return clock is not None and until is not None and clock.through(until)
+
+
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """Within this a dispatch mode in Python sees each operation before it is launched."""
+    clock = _clock()
+    if clock is None:
+        yield
+        return
+    clock.modes += 1
+    try:
+        yield
+    finally:
+        clock.modes -= 1
 
 
 def simulating() -> bool:

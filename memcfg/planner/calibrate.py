@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from memcfg.errors import Problem, RunError
 from memcfg.planner.machine import Machine
@@ -117,6 +118,8 @@ def _attention(machine: Machine) -> Machine:
 
     ones = torch.ones_like(query)
     once, twice = _seconds(forward), _seconds(both)
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        slow_once, slow_twice = _seconds(forward), _seconds(both)
     out = forward()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -126,4 +129,5 @@ def _attention(machine: Machine) -> Machine:
     return replace(
         machine, attention=plain, attention_masked=masked, attention_forward=flops / once,
         attention_backward=2.5 * flops / max(twice - once, 1e-9), attention_bytes={plain: beyond},
+        efficient_forward=flops / slow_once, efficient_backward=2.5 * flops / max(slow_twice - slow_once, 1e-9),
     )  # fmt: skip

@@ -26,6 +26,10 @@ _FACTORS: Final = {"aten::mm": 2, "aten::addmm": 3, "aten::bmm": 2, "aten::baddb
 """Arguments that count for the operations of a product; a type or a place for the result may follow."""
 
 
+MASK_AT: Final = {"efficient": 4, "cudnn": 8}
+"""Where the backward of an attention kernel is given a mask."""
+
+
 class Clock:
     """`host` and `device` are seconds since the beginning; the device waits for the host, never the other way round."""
 
@@ -35,6 +39,8 @@ class Clock:
         self.beside = 0.0
         """When the stream beside the computation's is through with its copies."""
         self.flops = 0.0
+        self.modes = 0
+        """Dispatch modes in Python that a technique has put around the computation."""
         self.documents: Sequence[int] = ()
         """Lengths of the documents of the current micro-batch, for attention over cumulative lengths."""
         self._known: dict[Any, float] = {}
@@ -43,18 +49,22 @@ class Clock:
     def ms(self) -> float:
         return 1e3 * max(self.host, self.device)
 
-    def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, key: Any = None) -> None:
-        """Advance by one operation. Operations of equal `key` take equally long."""
+    def run(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, key: Any = None, *, native: bool = False
+    ) -> None:
+        """Advance by one operation. Operations of equal `key` take equally long; `native` ones are called from C++ or from a
+        plain loop, not from the modules of a model."""
+        machine = self.machine
         if func._schema.name in VIEWS:
-            self.host += self.machine.view
+            self.host += (machine.native_view if native else machine.view) + self.modes * machine.mode
             return
         seconds = self._known.get(key) if key is not None else None
         if seconds is None:
-            seconds = max(self._seconds(func, args, kwargs, out), self.machine.shortest)
+            seconds = self._seconds(func, args, kwargs, out) + machine.shortest
             if key is not None:
                 self._known[key] = seconds
         self.busy += seconds
-        self.host += self.machine.launch
+        self.host += (machine.native if native else machine.launch) + self.modes * machine.mode
         self.device = max(self.device, self.host) + seconds
 
     def copy(self, size: int) -> None:
@@ -85,12 +95,16 @@ class Clock:
         """Host and device are so much further on, as after work like the last that was not simulated."""
         self.host, self.device = self.host + seconds, self.device + seconds
 
+    def through(self, until: float) -> bool:
+        """Whether the host, which is ahead of the device, finds a copy finished."""
+        return until <= self.host
+
     def _seconds(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
         name, machine = func._schema.name, self.machine
         if "attention" in name or name.startswith("torch_attn"):
             flops, backward = _attention_flops(name, args, self.documents)
             self.flops += flops
-            return flops / (machine.attention_backward if backward else machine.attention_forward)
+            return flops / _attention_rate(name, backward, machine)
         moved = _bytes(args) + _bytes(out)
         if name == "aten::embedding":
             moved = 2 * _bytes(out)
@@ -101,6 +115,13 @@ class Clock:
         single = all(t.dtype == torch.float32 for t in tensors(args))  # a sum may be float32, its factors are not
         rate = machine.matmul_float32 if single else machine.matmul
         return max(flops / rate, moved / machine.bandwidth)
+
+
+def _attention_rate(name: str, backward: bool, machine: Machine) -> float:
+    """Operations a second of a kernel."""
+    if "efficient" in name:
+        return machine.efficient_backward if backward else machine.efficient_forward
+    return machine.attention_backward if backward else machine.attention_forward
 
 
 def _bytes(thing: Any) -> int:
@@ -119,6 +140,7 @@ def _attention_flops(name: str, args: Sequence[Any], documents: Sequence[int]) -
     else:
         batch, heads, rows, width = query.shape
         flops = 4.0 * batch * heads * rows * key.shape[-2] * width
-        masked = any(isinstance(a, torch.Tensor) for a in args[3:4]) and not backward
+        at = MASK_AT.get(next((k for k in MASK_AT if k in name), ""), 0) if backward else 3
+        masked = at and any(isinstance(a, torch.Tensor) for a in args[at : at + 1])
         flops /= 1 if masked else 2
     return flops * (2.5 if backward else 1.0), backward

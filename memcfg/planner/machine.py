@@ -38,14 +38,24 @@ class Machine:
     matmul_float32: float = 20 * TERA
     attention_forward: float = 120 * TERA
     attention_backward: float = 90 * TERA
+    efficient_forward: float = 40 * TERA
+    efficient_backward: float = 22 * TERA
+    """Of the memory-efficient kernel, which takes masks and computes every position."""
     bandwidth: float = 1.2 * TERA
     host_copy: float = 22e9
     host_memory: float = 100e9
     """What the host's processors read and write a second, where they compute (an optimizer that lives there)."""
-    launch: float = 23e-6
-    """What the host spends on an operation: Python, dispatch and launch of an eager Transformers model, measured."""
-    view: float = 12e-6
+    launch: float = 28e-6
+    """What the host spends on an operation of an eager Transformers model: Python, dispatch and launch. This and the next four
+    come from steps on one H200 that the host bounds (rows of 512 tokens, accumulation without checkpoints)."""
+    view: float = 14e-6
+    native: float = 9e-6
+    """On one that autograd's engine or an optimizer launches."""
+    native_view: float = 4e-6
+    mode: float = 30e-6
+    """What a dispatch mode in Python (selective checkpointing) adds to an operation."""
     shortest: float = 2e-6
+    """What a kernel takes beyond its work, for beginning and ending."""
     processors: int = 100
     threads: int = 2048
     """Multiprocessors, and threads that each holds at once: into how many parts torch cuts up a sum."""
@@ -64,7 +74,7 @@ class Machine:
 CPU: Final = Machine(
     "cpu", kind="cpu", outside=0, blas=0, blas_bias=0, attention="cpu", attention_masked="cpu",
     matmul=0.4 * TERA, matmul_float32=0.4 * TERA, attention_forward=0.2 * TERA, attention_backward=0.2 * TERA,
-    bandwidth=20e9, host_copy=20e9, launch=8e-6, view=2e-6, shortest=2e-6,
+    bandwidth=20e9, host_copy=20e9, launch=8e-6, view=2e-6, native=8e-6, native_view=2e-6, mode=10e-6, shortest=2e-6,
 )  # fmt: skip
 
 SHEETS: Final[dict[str, tuple[float, float, float, float, int]]] = {
@@ -94,7 +104,8 @@ def named(card: str) -> Machine:
         card, capability=known.capability, memory=known.memory, outside=(800 if hopper else 500) * MIB,
         blas=workspace, attention=attention[0], attention_masked=attention[1],
         matmul=0.66 * half * TERA, matmul_float32=0.7 * single * TERA, attention_forward=0.45 * half * TERA,
-        attention_backward=0.36 * half * TERA, bandwidth=0.75 * memory * TERA, host_copy=host * 1e9,
+        attention_backward=0.36 * half * TERA,
+        efficient_forward=0.2 * half * TERA, efficient_backward=0.11 * half * TERA, bandwidth=0.75 * memory * TERA, host_copy=host * 1e9,
         processors=processors, threads=THREADS.get(known.capability, 2048),
     )  # fmt: skip
 

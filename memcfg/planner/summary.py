@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from memcfg.planner.machine import Machine
 from memcfg.planner.prediction import Piece, Prediction, Timeline
-from memcfg.planner.trace import KINDS, PHASES, Replay, Trace, alive, replay, requested, smallest_limit
+from memcfg.planner.trace import KINDS, PHASES, Replay, Trace, alive, once_more, replay, requested, smallest_limit
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
@@ -26,7 +26,7 @@ SHORTEST_PHASE: Final = 0.002
 def summarised(plan: Plan, machine: Machine, recorded: Recorded, seconds: float) -> Prediction:
     """The prediction for a recorded run on `machine`."""
     trace, expandable = recorded.trace, bool(plan.get(EXPANDABLE))
-    found = replay(trace, expandable=expandable) if machine.rounds else requested(trace)
+    found = replay(trace, expandable=expandable, again=once_more(trace)) if machine.rounds else requested(trace)
     smallest = smallest_limit(trace, found, expandable=expandable) if machine.rounds else found.allocated
     pieces = _pieces(trace, found)
     kinds = Counter[str]()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -66,8 +66,9 @@ class Replay:
     phase: str
 
 
-def replay(trace: Trace, *, limit: int | None = None, expandable: bool = False) -> Replay:
-    """Replay all events through the allocator model. Raises `Exceeded` under a limit that is too low.
+def replay(trace: Trace, *, limit: int | None = None, expandable: bool = False, again: Sequence[int] = ()) -> Replay:
+    """Replay all events through the allocator model, and those of `again` after them (see `once_more`). Raises `Exceeded` under a
+    limit that is too low.
 
     Peaks are those of the whole trace, the build included, as a fresh process reports them."""
     allocator, blocks = CachingAllocator(limit, expandable=expandable), dict[int, Block]()
@@ -89,7 +90,41 @@ def replay(trace: Trace, *, limit: int | None = None, expandable: bool = False) 
             allocator.free(blocks.pop(-event))
         else:
             allocator.empty_cache()
-    return Replay(peak, allocator.peak_reserved, phases, at, peak_step, peak_phase)
+    _settle(trace, allocator, blocks, again)
+    return Replay(max(peak, allocator.peak_allocated), allocator.peak_reserved, phases, at, peak_step, peak_phase)
+
+
+def _settle(trace: Trace, allocator: CachingAllocator, blocks: dict[int, Block], again: Sequence[int]) -> None:
+    for event in again:
+        if event > 0:
+            blocks[event] = allocator.malloc(trace.births[(event - 1) % len(trace.births)].size)
+        elif event == EMPTY_CACHE:
+            allocator.empty_cache()
+        elif -event in blocks:
+            allocator.free(blocks.pop(-event))
+
+
+def once_more(trace: Trace) -> list[int]:
+    """The events of the last step again, as the step after it: where cached blocks lie settles only then. Births have
+    numbers beyond those of the trace; what the step found alive and ended is what the step before it left of that size."""
+    if not trace.marks:
+        return []
+    last = max(step for _, step, _ in trace.marks)
+    first = next(at for at, step, _ in trace.marks if step == last)
+    events, beyond = trace.events[first:], len(trace.births)
+    born = {event for event in events if event > 0}
+    left: dict[int, list[int]] = {}
+    for number in sorted(born - {-event for event in events if event < 0}):
+        left.setdefault(trace.births[number - 1].size, []).append(number)
+    found = []
+    for event in events:
+        if event >= 0:
+            found.append(event + beyond if event else EMPTY_CACHE)
+        elif -event in born:
+            found.append(event - beyond)
+        elif left.get(trace.births[-event - 1].size):
+            found.append(-left[trace.births[-event - 1].size].pop(0))
+    return found
 
 
 def requested(trace: Trace) -> Replay:

@@ -170,7 +170,8 @@ class Tracker(TorchDispatchMode):
             hidden = temporaries(func, args, out, self.machine)
             if hidden:
                 self.flash(hidden, name)
-            self.clock.run(func, args, kwargs, out, key)
+            native = self.phase == "optimizer" or (self.phase == "backward" and not torch.is_grad_enabled())
+            self.clock.run(func, args, kwargs, out, key, native=native)
         return out
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -4,10 +4,14 @@ Attention's output is as small as the layer's input, and computing it again cost
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+from memcfg import simulated
 
 KEPT = (
     "scaled_dot_product_flash", "scaled_dot_product_efficient", "scaled_dot_product_cudnn",
@@ -24,13 +28,21 @@ class Selection:
 
     def contexts(self) -> Any:
         """What `torch.utils.checkpoint` enters around a layer's two computations."""
-        return create_selective_checkpoint_contexts(self._policy)
+        both = create_selective_checkpoint_contexts(self._policy)
+        return tuple(_told(context) for context in both) if simulated.simulating() else both
 
     def _policy(self, context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
         if not any(name in str(operation) for name in KEPT) or "backward" in str(operation):
             return CheckpointPolicy.PREFER_RECOMPUTE
         self.kept += not context.is_recompute
         return CheckpointPolicy.MUST_SAVE
+
+
+@contextmanager
+def _told(context: Any) -> Iterator[None]:
+    """The context, of which a simulation knows that each operation costs the host more within it."""
+    with simulated.interpreted(), context:
+        yield
 
 
 def context_function(selection: Selection) -> Any:

@@ -87,7 +87,7 @@ class Storageless:
         simulated.awaited(event)
 
     def finished(self, event: float | None) -> bool:
-        return not self._streams  # a GPU is behind: what is in flight stays until the stash is full
+        return not self._streams or simulated.through(event)
 
     def _told(self, size: int) -> float | None:
         until = simulated.copied(size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memcfg.planner.allocator import MIB, Exceeded
-from memcfg.planner.trace import Trace, alive, replay, requested, smallest_limit
+from memcfg.planner.trace import Trace, alive, once_more, replay, requested, smallest_limit
 
 pytestmark = pytest.mark.torch
 
@@ -50,3 +50,28 @@ def test_the_smallest_limit_gives_cached_blocks_back() -> None:
 def test_what_is_alive_at_the_peak() -> None:
     trace = a_trace()
     assert [birth.kind for birth in alive(trace, replay(trace).at)] == ["weights", "activations", "workspace"]
+
+
+def test_the_step_after_the_last_one_ends_what_that_left_and_begins_its_own() -> None:
+    trace = Trace()
+    trace.mark(1, "forward")
+    first = trace.born(12 * MIB, "inputs", "forward", "copy", 0.0)
+    trace.mark(2, "forward")
+    trace.died(first, 1.0)
+    second = trace.born(12 * MIB, "inputs", "forward", "copy", 1.0)
+    brief = trace.born(14 * MIB, "activations", "forward", "mm", 2.0)
+    trace.died(brief, 3.0)
+    beyond = len(trace.births)
+    assert once_more(trace) == [-second, second + beyond, brief + beyond, -(brief + beyond)]
+    assert replay(trace, again=once_more(trace)).reserved == (12 + 14) * MIB
+
+
+def test_blocks_that_lie_differently_in_a_third_step_are_counted() -> None:
+    """A small tensor made late in the first step cuts the block that the next step's large one would have taken."""
+    trace = Trace()
+    trace.mark(1, "forward")
+    large = trace.born(40 * MIB, "activations", "forward", "mm", 0.0)
+    trace.died(large, 1.0)
+    trace.born(20 * MIB, "optimizer", "optimizer", "zeros", 2.0)
+    assert replay(trace).reserved == 40 * MIB
+    assert replay(trace, again=once_more(trace)).reserved == 80 * MIB
