@@ -6,7 +6,9 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from memcfg import rows
+import pyarrow.compute as compute
+
+from memcfg import ragged, rows
 from memcfg_offload.host import CHUNK, refuse_beyond, refuse_beyond_disk
 
 if TYPE_CHECKING:
@@ -15,13 +17,26 @@ if TYPE_CHECKING:
 
 
 def longest(run: Any) -> int | None:
-    """Tokens of the longest prepared row. None where rows are a stream, have no tokens of their own (pairs) or grow by what
-    is sampled."""
-    if run.generation is not None or "input_ids" not in (getattr(run.train, "column_names", None) or ()):
+    """Tokens of the longest prepared row or, where each document has a row of the micro-batch to itself, of the longest
+    document. None where rows are a stream, or grow by what is sampled."""
+    columns = getattr(run.train, "column_names", None) or ()
+    if (
+        run.generation is not None
+        or "input_ids" not in columns
+        or not hasattr(run.train, "__len__")
+        or not len(run.train)
+    ):
         return None
-    if not hasattr(run.train, "__len__") or not len(run.train):
-        return None
+    if run.first and run.first[0].layout == "padded" and "seq_lengths" in columns:
+        documents = _longest_document(run.train)
+        if documents >= max(run.first[0].lengths):  # else rows of several documents are laid out as one
+            return documents
     return int(rows.lengths(run.train).max())
+
+
+def _longest_document(train: Any) -> int:
+    parts = (values for _, values in ragged.of(train, ["seq_lengths"])["seq_lengths"].parts() if len(values))
+    return max((compute.max(values).as_py() for values in parts), default=0)
 
 
 def foreseen(plan: Plan, run: Any, context: Offload) -> int | None:

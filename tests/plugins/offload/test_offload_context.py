@@ -38,7 +38,7 @@ def plan(activations: str = "all", mode: str = "none", **more: Any) -> Plan:
 def running(context: Offload, *lengths: int, **more: Any) -> Any:
     """What the evidence looks at of a run with rows of these lengths."""
     train = Dataset.from_dict({"input_ids": [[1] * n for n in lengths]}) if lengths else None
-    first = [SimpleNamespace(layout="padded")]
+    first = [SimpleNamespace(layout="padded", lengths=[9, 9])]
     return SimpleNamespace(
         **{"contexts": [context], "generation": None, "train": train, "first": first, "grouping": None} | more
     )
@@ -154,7 +154,15 @@ def test_what_the_longest_rows_will_take_is_told_before_the_first_update() -> No
         "longer": (running(context, 4, 27, 9), 3 * here),
         "one flat row": (running(context, 27, first=[SimpleNamespace(layout="flat")]), 3 * here),
         "a budget": (running(context, 27, grouping=object()), math.ceil(here * 64 / 18)),
-        "pairs": (running(context, train=Dataset.from_dict({"chosen": [[1]]})), None),
+        "pairs": (
+            running(context, train=Dataset.from_dict({"input_ids": [[1] * 30], "seq_lengths": [[18, 12]]})),
+            2 * here,
+        ),
+        "a stream": (
+            running(context, train=Dataset.from_dict({"input_ids": [[1] * 9], "seq_lengths": [[4, 5]]})),
+            here,
+        ),
+        "other columns": (running(context, train=Dataset.from_dict({"chosen": [[1]]})), None),
         "completions": (running(context, 27, generation=object()), None),
     }
     assert {name: foreseen(asked, run, context) for name, (run, _) in given.items()} == {
