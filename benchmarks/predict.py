@@ -3,7 +3,7 @@
     python benchmarks/predict.py predict --out predicted.jsonl            needs no GPU
     python benchmarks/predict.py measure --out measured.jsonl             needs one
     python benchmarks/predict.py history --out history.jsonl --only q06-short,g1-ckpt     needs one
-    python benchmarks/predict.py compare predicted.jsonl measured.jsonl [--out report.json]
+    python benchmarks/predict.py compare predicted.jsonl measured.jsonl [--peers peers.jsonl] [--out report.json]
 
 Every configuration is measured in a process of its own, so that its allocator, its context and its workspaces are fresh. A step is what training takes: the plan's `build`, then
 `gradients` and `step` on full rows. Peaks are CUDA's own. Times are the fastest of the steps after the first: what disturbs
@@ -215,13 +215,16 @@ def case(said: str) -> Callable[[], dict[str, Any]]:
 # -------------------------------------------------------------------------------------------------------- comparing
 
 
-def compare(predicted: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
-    """Errors of every configuration, and their summary."""
-    rows = [
-        _row(name, predicted[name], measured[name])
-        for name in measured
-        if name in predicted and "error" not in predicted[name] and "error" not in measured[name]
-    ]
+def compare(predicted: dict[str, Any], measured: dict[str, Any], peers: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Errors of every configuration, and their summary; those of other estimators beside them (see `predict_peers.py`)."""
+    failed = {
+        name: found
+        for name, m in measured.items()
+        if (found := m.get("error") or _unusable(predicted.get(name), m)) is not None
+    }
+    rows = [_row(name, predicted[name], measured[name]) for name in measured if name not in failed]
+    for row in rows:
+        row["peers"] = _peers(row, (peers or {}).get(row["case"], {}))
     allocated = [abs(row["allocated_error"]) for row in rows]
     reserved = [abs(row["reserved_error"]) for row in rows]
     ordered, pairs = _order(rows)
@@ -231,9 +234,41 @@ def compare(predicted: dict[str, Any], measured: dict[str, Any]) -> dict[str, An
         "reserved": {"mean": _mean(reserved), "worst": max(reserved, default=0.0)},
         "order": {"right": ordered, "pairs": pairs},
         "seconds": {"median": statistics.median([r["seconds"] for r in rows] or [0.0]), "worst": max((r["seconds"] for r in rows), default=0.0)},
-        "rows": rows,
-        "failed": {n: m.get("error") or predicted.get(n, {}).get("error") for n, m in measured.items() if "error" in m or "error" in predicted.get(n, {})},
+        "peers": {peer: _peer_summary(rows, peer) for peer in dict.fromkeys(p for row in rows for p in row["peers"])},
+        "rows": rows, "failed": failed,
     }  # fmt: skip
+
+
+def _unusable(predicted: dict[str, Any] | None, measured: dict[str, Any]) -> str | None:
+    """Why a measurement is compared with nothing."""
+    if predicted is None:
+        return "there is no prediction"
+    if "error" in predicted:
+        return str(predicted["error"])
+    if predicted["parameters"] != measured["parameters"]:
+        return f"another model: {measured['parameters']:,} parameters measured, {predicted['parameters']:,} predicted"
+    return None
+
+
+def _peers(row: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """The error of each other estimator, None where it refused, and what it has no word for."""
+    return {
+        peer: {
+            "error": found["allocated_bytes"] / row["allocated"] - 1 if "allocated_bytes" in found else None,
+            "left_out": found["left_out"], "refused": found.get("error"),
+        }
+        for peer, found in said.items() if peer != "case"
+    }  # fmt: skip
+
+
+def _peer_summary(rows: Sequence[dict[str, Any]], peer: str) -> dict[str, Any]:
+    """Its errors over all configurations that it takes, and over those of which it can say everything."""
+    taken = [row["peers"][peer] for row in rows if row["peers"].get(peer, {}).get("error") is not None]
+    summary = {"refused": len(rows) - len(taken)}
+    for name, chosen in (("all", taken), ("said", [one for one in taken if not one["left_out"]])):
+        errors = [abs(one["error"]) for one in chosen]
+        summary[name] = {"configurations": len(errors), "mean": _mean(errors), "worst": max(errors, default=0.0)}
+    return summary
 
 
 def _row(name: str, predicted: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
@@ -268,20 +303,34 @@ def _mean(values: Sequence[float]) -> float:
 
 def show(report: dict[str, Any]) -> None:
     """The report as a table in Markdown."""
-    print("| configuration | allocated GiB | error | reserved GiB | error | ms | predicted ms | peak in |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    names = [f" {peer} |" for peer in report["peers"]]
+    print(
+        f"| configuration | allocated GiB | error | reserved GiB | error | ms | predicted ms | peak in |{''.join(names)}"
+    )
+    print(f"| --- | --- | --- | --- | --- | --- | --- | --- |{' --- |' * len(names)}")
     for row in report["rows"]:
+        told = "".join(f" {_peer_cell(row['peers'].get(peer))} |" for peer in report["peers"])
         print(
             f"| {row['case']} | {row['allocated'] / GIB:.3f} | {row['allocated_error']:+.3%} | {row['reserved'] / GIB:.3f}"
-            f" | {row['reserved_error']:+.2%} | {row['step_ms']:.0f} | {row['predicted_ms']:.0f} | {row['peak_phase']} |"
+            f" | {row['reserved_error']:+.2%} | {row['step_ms']:.0f} | {row['predicted_ms']:.0f} | {row['peak_phase']} |{told}"
         )
     a, r, o = report["allocated"], report["reserved"], report["order"]
     print(
         f"\n{report['configurations']} configurations; allocated: mean {a['mean']:.3%}, worst {a['worst']:.3%}; reserved: mean {r['mean']:.2%}, worst {r['worst']:.2%}"
     )
     print(f"order of step times: {o['right']} of {o['pairs']} pairs; seconds a prediction: {report['seconds']}")
+    for peer, found in report["peers"].items():
+        for name, text in (("said", "that it can say"), ("all", "that it takes, what it has no word for (*) left out")):
+            s = found[name]
+            print(f"{peer}: {s['configurations']} configurations {text}: mean {s['mean']:.1%}, worst {s['worst']:.1%}")
     for name, error in report["failed"].items():
         print(f"failed: {name}: {error}")
+
+
+def _peer_cell(found: dict[str, Any] | None) -> str:
+    if found is None or found["error"] is None:
+        return "refused" if found is not None else ""
+    return f"{found['error']:+.1%}{' *' if found['left_out'] else ''}"
 
 
 def main() -> None:
@@ -291,6 +340,7 @@ def main() -> None:
     parser.add_argument("--out")
     parser.add_argument("--only", default="", help="names that contain one of these, between commas")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--peers", help="what other estimators say, for `compare`")
     parser.add_argument("--predicted", help="predictions: run under limits near them instead")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -304,7 +354,7 @@ def main() -> None:
         todo = cases(names, asked.predicted) if asked.what == "measure" else [f"{name}+history" for name in names]
         run_all(__file__, todo, [], Path(asked.out), timeout=90, ahead=5)
     else:
-        report = compare(read(asked.files[0]), read(asked.files[1]))
+        report = compare(read(asked.files[0]), read(asked.files[1]), read(asked.peers) if asked.peers else None)
         show(report)
         if asked.out:
             Path(asked.out).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
