@@ -73,12 +73,15 @@ def all_there(path: str, missing: Collection[str], fix: str, key: str = KEY) -> 
 @contextmanager
 def explained(path: str, what: str, key: str = KEY) -> Iterator[None]:
     """Turn what Transformers raises about a bad folder or an id that cannot be fetched into one clear error."""
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
+    wrong = (ValueError, TypeError, KeyError, ArithmeticError, StrictDataclassError)  # of what a configuration says
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    except (OSError, RuntimeError, SafetensorError, *wrong) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        reason = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
         text = f"the {what} of `{path}` cannot be loaded: {reason}"
         fix = None if Path(path).is_dir() else "a hub id needs the network or an earlier download; or give a folder"
         raise RunError(Problem(text, key=key, fix=fix)) from error

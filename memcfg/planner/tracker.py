@@ -60,6 +60,29 @@ FUSED: Final = "aten::_fused_"
 _ENGINE_FRAMES: Final = ("inner", "_fn")
 
 
+class _Operator:
+    """What is asked of an operator at every call. Its own attributes are made anew each time they are looked at."""
+
+    __slots__ = ("func", "fused", "in_place", "into", "multiplies", "name")
+
+    def __init__(self, func: Any) -> None:
+        self.func, self.name = func, func._schema.name
+        self.in_place = IN_PLACE.get(func)
+        self.into = func in PRODUCTS_INTO
+        self.fused = self.name.startswith(FUSED) and not func._schema.returns
+        self.multiplies = self.name in MATMULS
+
+
+_OPERATORS: dict[int, _Operator] = {}
+
+
+def _operator(func: Any) -> _Operator:
+    found = _OPERATORS.get(id(func))
+    if found is None:
+        found = _OPERATORS[id(func)] = _Operator(func)  # holds the function: no other will have its address
+    return found
+
+
 _SHAPES: dict[Any, Any] = {}
 """What operations give, by what they are given: the same for every simulation of this process."""
 
@@ -125,7 +148,7 @@ class Tracker(TorchDispatchMode):
 
     def name(self, tensor: Tensor, kind: str) -> None:
         """Say what a tensor's storage is for."""
-        number = self.number(tensor) if tensor.device.type == "meta" else None
+        number = self.number(tensor) if tensor.is_meta else None
         if number is not None:
             self.trace.births[number - 1].kind = kind
 
@@ -152,20 +175,22 @@ class Tracker(TorchDispatchMode):
         kwargs = kwargs or {}
         if not self.watching:
             return func(*args, **kwargs)
-        if func in IN_PLACE and _held_by_autograd(func, args):
-            func = IN_PLACE[func]
+        op = _operator(func)
+        if op.in_place is not None and _held_by_autograd(func, args):
+            func = op.in_place
+            op = _operator(func)
         out = self.host.answer(func, args, kwargs)
         if out is not NOTHING:
             return out
-        key, out = self._run(func, args, kwargs)
+        key, out = self._run(op, args, kwargs)
         new = False
-        name = func._schema.name
+        name = op.name
         for tensor in tensors(out):
-            if tensor.device.type == "meta":
+            if tensor.is_meta:
                 new = True
                 self.see(tensor, name)
         if new or _on_device(args):
-            if name in MATMULS:
+            if op.multiplies:
                 self._need_workspace(name, args)
             hidden = temporaries(func, args, out, self.machine)
             if hidden:
@@ -174,9 +199,10 @@ class Tracker(TorchDispatchMode):
             self.clock.run(func, args, kwargs, out, key, native=native)
         return out
 
-    def _run(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _run(self, op: _Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The operation's result, and what makes it equal to others. Layers repeat: shapes are looked up, not derived
         again, where the results are new and dense."""
+        func = op.func
         if self.values.concerns(args):
             answer = self.values.answer(func, args, kwargs)
             if answer is not None:
@@ -187,18 +213,18 @@ class Tracker(TorchDispatchMode):
         answer = self.values.answer(func, args, kwargs)
         if answer is not None:
             return None, answer
-        if func in PRODUCTS_INTO:
+        if op.into:
             return None, kwargs["out"]
-        if func._schema.name.startswith(FUSED) and not func._schema.returns:
+        if op.fused:
             return None, None
         try:
-            key = (func, _signature(args), _signature(kwargs.items()) if kwargs else None)
+            key = (op, _signature(args), _signature(kwargs.items()) if kwargs else None)
             known = self._shapes.get(key)
         except TypeError:
             return None, _called(func, args, kwargs)
         if known is None:
             out = _called(func, args, kwargs)
-            self._shapes[key] = _written(key, func, args, kwargs, out) or _recipe(func, args, out)
+            self._shapes[key] = _written(key, args, kwargs, out) or _recipe(func, args, out)
             return key, out
         if known is False:
             return key, _called(func, args, kwargs)
@@ -261,7 +287,7 @@ def _number(tensor: Tensor) -> bool:
 def _held_by_autograd(func: Any, args: Any) -> bool:
     """Whether autograd, unwatched, would have written the result into the first argument: it holds the last reference."""
     left, right = args[0], args[1]
-    if torch.is_grad_enabled() or left.device.type != "meta" or not _dense(left):
+    if torch.is_grad_enabled() or not left.is_meta or not _dense(left):
         return False
     if func is aten.add.Tensor and not (isinstance(right, Tensor) and _alike(left, right)):
         return False
@@ -292,19 +318,19 @@ def _span(tensor: Tensor) -> int:
 def _on_device(args: Sequence[Any]) -> bool:
     """Whether an operation without results works on the device."""
     first = next(tensors(args[:1]), None)
-    return first is not None and first.device.type == "meta"
+    return first is not None and first.is_meta
 
 
 def _signature(things: Any) -> tuple[Any, ...]:
     """What an operation's results depend on. Raises `TypeError` for what cannot be compared."""
-    return tuple(
-        (t.shape, t.stride(), t.storage_offset(), t.dtype, t.device)
+    return tuple([
+        (t.shape, t.stride(), t.storage_offset(), t.dtype, t.is_meta)
         if isinstance(t, Tensor)
         else _signature(t)
         if isinstance(t, (list, tuple))
         else _constant(t)
         for t in things
-    )
+    ])  # fmt: skip
 
 
 def _constant(thing: Any) -> Any:
@@ -320,9 +346,9 @@ class _Written:
         self.name = name
 
 
-def _written(key: Any, func: Any, args: Any, kwargs: Any, out: Any) -> _Written | None:
+def _written(key: Any, args: Any, kwargs: Any, out: Any) -> _Written | None:
     """That recipe, if the operation left everything about its arguments but their contents as it was."""
-    if (func, _signature(args), _signature(kwargs.items()) if kwargs else None) != key:
+    if (key[0], _signature(args), _signature(kwargs.items()) if kwargs else None) != key:
         return None  # it gave one of them another shape
     if args and out is args[0]:
         return _Written(None)
@@ -339,7 +365,7 @@ def _recipe(func: Any, args: Any, out: Any) -> Any:
     for result in results:
         if isinstance(result, Tensor):
             storage = result.untyped_storage()
-            if result.device.type != "meta" or storage._cdata in inside or not _fills(result):
+            if not result.is_meta or storage._cdata in inside or not _fills(result):
                 return False
             inside.add(storage._cdata)
             made.append((tuple(result.shape), result.stride(), result.dtype))

@@ -36,7 +36,7 @@ class Values:
 
     def of(self, tensor: Tensor) -> Tensor | None:
         """The real tensor that `tensor` stands for; itself if it is real."""
-        if tensor.device.type != "meta":
+        if not tensor.is_meta:
             return tensor
         storage = self.known.get(tensor.untyped_storage()._cdata)
         if storage is None:
@@ -51,17 +51,17 @@ class Values:
             first = first[0]
         if not isinstance(first, Tensor):
             return True
-        return first.device.type != "meta" or first.untyped_storage()._cdata in self.known
+        return not first.is_meta or first.untyped_storage()._cdata in self.known
 
     def answer(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of an operation that reads values, or None if this is no such operation."""
-        if func is SCALAR and args[0].device.type == "meta":
+        if func is SCALAR and args[0].is_meta:
             real = self.of(args[0])
             return _plausible(args[0].dtype) if real is None else real.item()
-        if func is EQUAL and args[0].device.type == "meta":
+        if func is EQUAL and args[0].is_meta:
             left, right = self.of(args[0]), self.of(args[1])
             return True if left is None or right is None else bool(torch.equal(left, right))
-        if func is NONZERO and args[0].device.type == "meta":
+        if func is NONZERO and args[0].is_meta:
             return self._nonzero(args[0])
         return None
 
@@ -84,7 +84,7 @@ class Values:
         if func._schema.name == "aten::set_":
             return  # a tensor is laid over another storage: what is known hangs on storages
         written = [args[i] for i in _written(func) if i < len(args)]
-        results = [t for t in tensors(out) if t.device.type == "meta" and not any(t is w for w in written)]
+        results = [t for t in tensors(out) if t.is_meta and not any(t is w for w in written)]
         fresh = [t for t in results if t.untyped_storage()._cdata not in self.known and _worth(t)]
         if not written and not fresh:
             return
@@ -102,7 +102,7 @@ class Values:
         for tensor, found in zip(results, computed, strict=False):
             key = tensor.untyped_storage()._cdata
             same = found.stride() == tensor.stride() and found.storage_offset() == tensor.storage_offset()
-            if tensor.device.type == "meta" and key not in self.known and same and _worth(tensor):
+            if tensor.is_meta and key not in self.known and same and _worth(tensor):
                 self.known[key] = found.untyped_storage()
 
     def _real(self, args: Sequence[Any]) -> list[Any] | None:

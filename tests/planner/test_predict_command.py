@@ -101,6 +101,9 @@ def test_a_configuration_alone_is_enough(tmp_path: Path, capsys: pytest.CaptureF
         ("{", "is no JSON"),
         ("{}", "names no `model_type`"),
         ('{"model_type": "nothing_known"}', "nothing_known"),
+        ('{"model_type": "llama", "hidden_size": "big"}', "Field 'hidden_size' expected int, got str (value: 'big')"),
+        ('{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 5}', "hidden size (64) is not a multiple"),
+        ('{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 0}', "cannot be loaded: "),
     ],
 )
 def test_configurations_that_say_nothing(
