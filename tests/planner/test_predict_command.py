@@ -125,7 +125,7 @@ def test_a_budget_below_the_weights_alone_says_so(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("budget=0",), "no unit"),
+        (("budget=0",), "nothing fits into `0`"),
         (("budget=24g",), "ambiguous"),
         (("assume.device=h10",), "assume.device=h100"),
         (("budget=rtx409",), "budget.bytes=rtx4090"),

@@ -40,9 +40,12 @@ def test_masks_equal_those_of_transformers(name, implementation, batch):
     config = CONFIGS[name]
     config._attn_implementation = implementation
     dtype = torch.float32 if implementation == "eager" else None
-    theirs = create_masks_for_generate(
-        config, torch.zeros(2, batch.input_ids.shape[1], 4), None, None, batch.position_ids
-    )
+    try:
+        theirs = create_masks_for_generate(
+            config, torch.zeros(2, batch.input_ids.shape[1], 4), None, None, batch.position_ids
+        )
+    except TypeError as error:  # Transformers 5.17 with chunked attention
+        pytest.skip(f"this Transformers cannot: {error}")
     mine = masks(batch, config, dtype=dtype)
     if not isinstance(theirs, dict):
         theirs, mine = {"": theirs}, {"": mine}
