@@ -20,7 +20,7 @@ from memcfg.solver.lower import NO, YES, Every, Lit, Lowering, Node
 from memcfg.solver.problem import Problem
 from memcfg.solver.propagate import Entangled, Propagation, Unsatisfiable
 from memcfg.solver.request import Choice, Request
-from memcfg.solver.resolve import resolve
+from memcfg.solver.resolve import contradicted, resolve
 from memcfg.solver.rules import Advise, Check, Default, Fallback, Force, Ignored, Require, Rule, condition
 from memcfg.solver.theory import Tag, Theory
 
@@ -271,14 +271,13 @@ def _menu(theory: Theory, option: Option) -> list[Any]:
 def _blocking(theory: Theory, request: Request) -> tuple[str, ...] | None:
     """The rules of a conflict in which a default takes part, and in which nothing is merely out of place."""
     try:
-        resolve(theory, request)
-    except ConflictError as error:
-        for conflict in error.conflicts:
-            rules = [theory.rules[rule] for rule in conflict.rules]
-            if any(isinstance(r, Default) for r in rules) and not any(isinstance(r, (Ignored, Check)) for r in rules):
-                return conflict.rules
+        error = contradicted(theory, request)
     except MemcfgError:
         return None
+    for conflict in error.conflicts if error else ():
+        rules = [theory.rules[rule] for rule in conflict.rules]
+        if any(isinstance(r, Default) for r in rules) and not any(isinstance(r, Ignored) for r in rules):
+            return conflict.rules
     return None
 
 

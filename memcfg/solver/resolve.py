@@ -75,16 +75,34 @@ class Resolution:
 def resolve(theory: Theory, request: Request) -> Resolution:
     """Resolve a request. Raises `RequestError`, `ConflictError`, or `RuleError` where the rules are too entangled."""
     asked = normalise(theory, request)
-    program = theory.program(asked.pending)
-    decided = {key: decision.value for key, decision in asked.decided.items()}
+    problem = _problem(theory, asked)
     try:
-        answer = settle(Problem(program, asked.values, asked.facts, decided=decided, stated=asked.stated), asked)
+        answer = settle(problem, asked)
         decisions = _Decisions(answer, asked, answer.values()).all()
     except Entangled as error:
         raise _entangled(theory, error) from None
     values = {key: d.value for key, d in decisions.items()}
-    notes = (*asked.notes, *_overrides(decisions), *_advice(program, values))
-    return Resolution(decisions, notes, program.waiting, fact_reads(answer, decisions))
+    notes = (*asked.notes, *_overrides(decisions), *_advice(problem.program, values))
+    return Resolution(decisions, notes, problem.program.waiting, fact_reads(answer, decisions))
+
+
+def contradicted(theory: Theory, request: Request) -> ConflictError | None:
+    """Why a request has no model. None where it has one, be it that a choice is unread in it or a check fails: that is
+    found several times faster than `resolve` finds all. Raises as `resolve` otherwise."""
+    asked = normalise(theory, request)
+    problem = _problem(theory, asked)
+    try:
+        problem.solve()
+    except Unsatisfiable:
+        return contradiction(problem, asked)
+    except Entangled as error:
+        raise _entangled(theory, error) from None
+    return None
+
+
+def _problem(theory: Theory, asked: Asked) -> Problem:
+    decided = {key: decision.value for key, decision in asked.decided.items()}
+    return Problem(theory.program(asked.pending), asked.values, asked.facts, decided=decided, stated=asked.stated)
 
 
 def why_not(theory: Theory, request: Request, key: str, value: Any) -> ConflictError | None:

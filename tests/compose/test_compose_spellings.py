@@ -109,7 +109,7 @@ pick = st.sampled_from(sorted(KEYS)).flatmap(lambda k: st.sampled_from(KEYS[k]).
 choose = st.sampled_from(sorted(GROUPS)).flatmap(lambda g: st.sampled_from(GROUPS[g]).map(lambda v: f"{g}={v}"))
 plus = st.sampled_from(["", "+", "++"])
 override = st.tuples(plus, pick | choose).map("".join)
-few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.slow
