@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
+
+if os.environ.get("PYTEST_XDIST_WORKER"):  # a worker to a core: more threads of torch would only wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 NEEDS_TORCH = re.compile(r"^(pytestmark = .*mark\.torch|import torch)", re.MULTILINE)
 """What a module says of itself whose tests all load torch, and the conftest of a folder of such modules."""
