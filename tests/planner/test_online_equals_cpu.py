@@ -43,10 +43,10 @@ class Real:
     step: int
 
 
-def really(plan: Plan, registry: Registry, lengths: Lengths | None = None) -> Real:
-    """The second step of a real run on the CPU."""
+def really(plan: Plan, registry: Registry, lengths: Lengths | None = None, device: str = "cpu") -> Real:
+    """The second step of a real run."""
     hooks = registry.hooks(plan)
-    run = build(plan, hooks, device="cpu", data=False)
+    run = build(plan, hooks, device=device, data=False)
     generation = hooks.generate(plan=plan, model=run.model, tokenizer=run.tokenizer)
     generation.ends = [NEVER]
     stand_ins = hooks.simulation(plan=plan, stands_in={}) | {"generation": lambda made: generation}
@@ -54,15 +54,16 @@ def really(plan: Plan, registry: Registry, lengths: Lengths | None = None) -> Re
 
     def update(batches: Any) -> None:
         count = counted(run.objective, batches)
+        batches = [batch.to(device) for batch in batches]
         gradients(run.model, batches, run.objective, contexts=run.contexts, denominator=count)
         step(run.model, run.optimizer, max_grad_norm=plan.get("run.max_grad_norm"))
 
     update(rounds.fresh(1))
-    with PeakMemory() as sampled:
+    with PeakMemory(device) as sampled:
         update_of_two = rounds.fresh(2)
     update(update_of_two)
     update_of_two = rounds.step = rounds._made = None
-    with PeakMemory() as whole:
+    with PeakMemory(device) as whole:
         update(rounds.fresh(3))
     return Real(sampled.bytes, whole.bytes)
 
@@ -165,3 +166,14 @@ def test_a_reference_is_held_only_for_a_penalty(beta: str, held: bool, registry:
     plan = of(f"{GRPO} grpo.beta={beta}", registry)
     run = build(plan, registry.hooks(plan), device="meta", data=False)
     assert (run.reference is not None) == held
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("more", ["grpo.beta=0.1", "grpo.beta=0.0 run.batch_size=8 run.accumulation=16"])
+def test_a_round_on_a_gpu_grows_as_predicted(more: str, simulated: Grown, registry: Registry) -> None:
+    """The allocator rounds each block up to 512 bytes, which the growth of the simulation does not count."""
+    sizes = "model.hidden=512 model.layers=6 model.dtype=bfloat16 run.batch_size=64 generation.max_prompt_tokens=256"
+    plan = of(f"trainer=grpo {sizes} generation.max_new_tokens=200 {more}", registry)
+    predicted, real = simulated(plan), really(plan, registry, device="cuda")
+    assert max(predicted.phases["generation"], predicted.phases["scoring"]) == pytest.approx(real.round, rel=0.02)
+    assert predicted.peak == pytest.approx(real.step, rel=0.02)

@@ -34,6 +34,21 @@ def test_what_json_holds(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["step_ms"] > 0
 
 
+def test_a_trainer_that_samples_says_for_what_it_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("trainer=grpo", "run.batch_size=8", "generation.max_prompt_tokens=16", "generation.max_new_tokens=8", H100)
+    assert main(["predict", "--quiet", *words]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "reckoned with\n"
+        "  8 completions sampled at a time, none of which ends before 8 tokens\n"
+        "  (`generation.max_new_tokens`), of prompts of 16 tokens\n"
+        "  (`generation.max_prompt_tokens`)\n"
+    ) in out
+    _, data = predicted(capsys, *words)
+    assert set(data["phases"]) > {"generation", "scoring", "backward"}
+    assert len(data["assumed"]) == 1
+
+
 def test_exit_codes_follow_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     _, data = predicted(capsys, H100, *TINY)
     needed = data["needed_bytes"]
