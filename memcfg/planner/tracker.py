@@ -57,6 +57,9 @@ PRODUCTS_INTO: Final = frozenset(
 FUSED: Final = "aten::_fused_"
 """Optimizers in one kernel, which write to what they are given and need nothing more; not all are known on `meta`."""
 
+GROUPED: Final = "aten::_grouped_mm"
+"""The products of a mixture of experts."""
+
 _ENGINE_FRAMES: Final = ("inner", "_fn")
 
 
@@ -268,6 +271,8 @@ def whole_bytes(tensor: Tensor) -> int:
 def _called(func: Any, args: Any, kwargs: Any) -> Any:
     """The operation's result. A number that lies on the host may meet tensors on any device, except that some operators
     have not heard of it on `meta`: there it is taken along."""
+    if func._schema.name == GROUPED and args[0].is_meta and args[0].dtype != torch.bfloat16:
+        return _grouped(func, args, kwargs)
     try:
         return func(*args, **kwargs)
     except RuntimeError:
@@ -278,6 +283,18 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
             torch.empty((), dtype=a.dtype, device="meta") if isinstance(a, Tensor) and _number(a) else a for a in args
         ]
         return func(*moved, **kwargs)
+
+
+def _grouped(func: Any, args: Any, kwargs: Any) -> Tensor:
+    """Products of groups of rows (experts) in a type that `meta` does not know them in: as in bfloat16, which it does."""
+    half = [
+        torch.empty_strided(a.shape, a.stride(), dtype=torch.bfloat16, device="meta")
+        if isinstance(a, Tensor) and a.dtype.is_floating_point
+        else a
+        for a in args
+    ]
+    out = func(*half, **{k: v for k, v in kwargs.items() if k != "out_dtype"})
+    return torch.empty_strided(out.shape, out.stride(), dtype=kwargs.get("out_dtype") or args[0].dtype, device="meta")
 
 
 def _number(tensor: Tensor) -> bool:
