@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.errors import MemcfgError, Note, OutOfMemory, Problem, RequestError
+from memcfg.report.words import gib
 from memcfg.solver.decision import Decision
 from memcfg.solver.expr import UNSET, show
 from memcfg.solver.request import Choice, Request
@@ -119,8 +120,8 @@ def _ladder(request: Request, plan: Plan, registry: Registry, budget: int, tell:
 def _told(plan: Plan, choices: Mapping[str, Any], needed: int, ladder: Ladder) -> Plan:
     """The plan with the planner's choices as its own, each with the reason."""
     because = (
-        f"the request needs {_gib(ladder.asked.prediction.needed_bytes)}, the budget is {_gib(ladder.budget)}, "
-        f"and this is the fastest set of lossless techniques that fits ({_gib(needed)})"
+        f"the request needs {gib(ladder.asked.prediction.needed_bytes)}, the budget is {gib(ladder.budget)}, "
+        f"and this is the fastest set of lossless techniques that fits ({gib(needed)})"
     )
     decisions: dict[str, Decision] = dict(plan.decisions)
     for key in choices:
@@ -137,12 +138,8 @@ def _nothing(ladder: Ladder) -> Problem:
 
     least = ladder.least.prediction
     weights = short_of_weights(least, Budget(ladder.budget, "request"))
-    alone = "" if weights is None else f", {_gib(weights)} of it for the weights and what lies outside the allocator"
-    text = f"no set of lossless techniques fits {_gib(ladder.budget)}"
-    needs = f"the least that was found needs {_gib(least.needed_bytes)}{alone}"
+    alone = "" if weights is None else f", {gib(weights)} of it for the weights and what lies outside the allocator"
+    text = f"no set of lossless techniques fits {gib(ladder.budget)}"
+    needs = f"the least that was found needs {gib(least.needed_bytes)}{alone}"
     fix = "`memcfg plan` also lists what changes the result, with `plan.allow=all`"
     return Problem(f"{text}; {needs}", key="budget", fix=fix)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"

@@ -17,6 +17,7 @@ from memcfg.errors import RequestError
 from memcfg.planner.predict import predict
 from memcfg.planner.prediction import MARGIN
 from memcfg.registry import Registry
+from memcfg.report.words import gib
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -113,7 +114,7 @@ def test_a_budget_chooses_lossless_techniques_with_a_reason(registry: Registry) 
     assert "checkpointing.mode" not in changed
     for key in changed & {"run.batch_size", "offload.activations"}:
         assert plan.decisions[key].rule == "budget.bytes.planner"
-        assert f"{budget / 2**30:.2f} GiB" in (plan.decisions[key].because or "")
+        assert gib(budget) in (plan.decisions[key].because or "")
     assert predict(plan, registry).verdict(budget) == "fits"
 
 
@@ -121,7 +122,7 @@ def test_a_budget_that_nothing_fits_is_refused_with_what_would_be_needed(registr
     with pytest.raises(RequestError) as caught:
         fitted(compose([*SHAPE, "budget=900mib", "run.batch_size=1"], registry=registry), registry)
     said = str(caught.value)
-    assert said.startswith("`budget`: no set of lossless techniques fits 0.88 GiB; the least that was found needs ")
+    assert said.startswith("`budget`: no set of lossless techniques fits 900 MiB; the least that was found needs ")
     assert " of it for the weights and what lies outside the allocator\n" in said
 
 
