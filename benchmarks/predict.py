@@ -3,7 +3,8 @@
     python benchmarks/predict.py predict --out predicted.jsonl            needs no GPU
     python benchmarks/predict.py measure --out measured.jsonl             needs one
     python benchmarks/predict.py history --out history.jsonl --only q06-short,g1-ckpt     needs one
-    python benchmarks/predict.py compare predicted.jsonl measured.jsonl [--peers peers.jsonl] [--out report.json]
+    python benchmarks/predict.py compare [predicted.jsonl measured.jsonl] [--peers peers.jsonl] [--out report.json]
+                                                                          those of results/ by default
 
 Every configuration is measured in a process of its own, so that its allocator, its context and its workspaces are fresh. A step is what training takes: the plan's `build`, then
 `gradients` and `step` on full rows. Peaks are CUDA's own. Times are the fastest of the steps after the first: what disturbs
@@ -29,6 +30,8 @@ STEPS: Final = 7
 ENOUGH_S: Final = 3.0
 """After so many seconds and four steps no further step is timed: long steps are steady."""
 CARD: Final = "h200"
+KEPT: Final = tuple(str(Path(__file__).parent / "results" / f"{name}_h200.jsonl") for name in ("predicted", "predict"))
+"""Where the last predictions and measurements are kept. Of several lines for a configuration the last one counts."""
 LIMITS: Final = (0.97, 1.0, 1.03)
 """Limits on reserved memory, as shares of the predicted least, under which some configurations are run again."""
 
@@ -228,11 +231,14 @@ def compare(predicted: dict[str, Any], measured: dict[str, Any], peers: dict[str
     allocated = [abs(row["allocated_error"]) for row in rows]
     reserved = [abs(row["reserved_error"]) for row in rows]
     ordered, pairs = _order(rows)
+    asked = [
+        verdict for name in (row["case"] for row in rows) for verdict in _verdicts(predicted[name], measured[name])
+    ]
     return {
         "configurations": len(rows),
         "allocated": {"mean": _mean(allocated), "worst": max(allocated, default=0.0)},
         "reserved": {"mean": _mean(reserved), "worst": max(reserved, default=0.0)},
-        "order": {"right": ordered, "pairs": pairs},
+        "order": {"right": ordered, "pairs": pairs}, "verdicts": {"right": sum(asked), "asked": len(asked)},
         "seconds": {"median": statistics.median([r["seconds"] for r in rows] or [0.0]), "worst": max((r["seconds"] for r in rows), default=0.0)},
         "peers": {peer: _peer_summary(rows, peer) for peer in dict.fromkeys(p for row in rows for p in row["peers"])},
         "rows": rows, "failed": failed,
@@ -281,6 +287,16 @@ def _row(name: str, predicted: dict[str, Any], measured: dict[str, Any]) -> dict
     }  # fmt: skip
 
 
+def _verdicts(predicted: dict[str, Any], measured: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether the verdict is right for a card with 3 % more than was reserved, where the step surely runs, and for one with 3 % less
+    than was allocated, where it surely does not. Between the two only a run under a limit would tell."""
+    from memcfg.planner.prediction import MARGIN
+
+    needed, outside = predicted["needed_bytes"], measured["outside_bytes"]
+    enough, little = 1.03 * (outside + measured["reserved_bytes"]), 0.97 * (outside + measured["allocated_bytes"])
+    return needed <= enough * (1 - MARGIN), needed > little * (1 + MARGIN)
+
+
 def _order(rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
     """Pairs within one workload (same model, rows and length) whose times differ by 5 % or more, and how many are in order."""
     right = pairs = 0
@@ -319,6 +335,7 @@ def show(report: dict[str, Any]) -> None:
         f"\n{report['configurations']} configurations; allocated: mean {a['mean']:.3%}, worst {a['worst']:.3%}; reserved: mean {r['mean']:.2%}, worst {r['worst']:.2%}"
     )
     print(f"order of step times: {o['right']} of {o['pairs']} pairs; seconds a prediction: {report['seconds']}")
+    print(f"verdicts 3 % beyond what was measured: {report['verdicts']['right']} of {report['verdicts']['asked']}")
     for peer, found in report["peers"].items():
         for name, text in (("said", "that it can say"), ("all", "that it takes, what it has no word for (*) left out")):
             s = found[name]
@@ -354,7 +371,8 @@ def main() -> None:
         todo = cases(names, asked.predicted) if asked.what == "measure" else [f"{name}+history" for name in names]
         run_all(__file__, todo, [], Path(asked.out), timeout=90, ahead=5)
     else:
-        report = compare(read(asked.files[0]), read(asked.files[1]), read(asked.peers) if asked.peers else None)
+        predicted, truth = (read(file) for file in (asked.files or KEPT))
+        report = compare(predicted, truth, read(asked.peers) if asked.peers else None)
         show(report)
         if asked.out:
             Path(asked.out).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

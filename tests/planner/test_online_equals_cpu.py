@@ -16,6 +16,7 @@ from memcfg.plan import Plan
 from memcfg.planner import online
 from memcfg.planner.batches import Lengths
 from memcfg.planner.hosts import machine_of
+from memcfg.planner.machine import named
 from memcfg.planner.simulate import record, simulate
 from memcfg.registry import Registry
 from memcfg.testing import PeakMemory
@@ -118,7 +119,8 @@ def test_states_that_rest_on_the_host_leave_their_room_to_sampling(registry: Reg
     card = f"{GRPO} {MANY} assume.device=h200 model.dtype=float32"
     plain, resting = (of(given, registry) for given in (card, f"{card} offload.phases=true"))
     found = [simulate(plan, registry.hooks(plan)) for plan in (plain, resting)]
-    assert found[0].phases["load"] == pytest.approx(found[0].kinds["weights"], rel=0.01)
+    workspace = named("h200").blas  # the head is held against the model's own logits when it is made
+    assert found[0].phases["load"] == pytest.approx(found[0].kinds["weights"] + workspace, rel=0.01)
     saved = found[0].phases["generation"] - found[1].phases["generation"]
     assert saved == pytest.approx(2 * found[0].kinds["weights"], rel=0.01)
     assert found[1].host_bytes > 0
