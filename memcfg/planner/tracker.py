@@ -241,11 +241,11 @@ class Tracker(TorchDispatchMode):
         return KIND_OF[self.phase]
 
     def _need_workspace(self, name: str, args: Any) -> None:
-        """cuBLAS takes one workspace for each thread that multiplies, cuBLASLt one for products with a bias."""
+        """cuBLAS takes one workspace for each thread that multiplies, cuBLASLt another for products with a bias."""
         thread = "autograd" if self.phase == "backward" else "caller"
         self._workspace(thread, self.machine.blas)
         if name == "aten::addmm" and args[0].dim() == 1:
-            self._workspace("bias", self.machine.blas_bias)
+            self._workspace(f"bias, {thread}", self.machine.blas_bias)
 
     def _workspace(self, name: str, size: int) -> None:
         if size and name not in self._workspaces:
