@@ -63,7 +63,6 @@ def test_the_meter_counts_what_is_in_use_at_once():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_the_meter_on_a_gpu():
     with PeakMemory("cuda") as peak:
         first = torch.zeros(1 << 20, device="cuda")

@@ -17,7 +17,6 @@ from memcfg.engine.layout import Paper
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
 ]
 
 LAYOUTS = {

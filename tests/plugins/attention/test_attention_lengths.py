@@ -85,7 +85,6 @@ def test_cudnn_is_off_inside_and_as_it_was_afterwards():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("layout", [FlatLayout(Paper(0)), FlatLayout(Paper(0, multiple_of=64))], ids=["", "rounded"])
 def test_on_a_gpu_documents_over_lengths_are_the_documents_alone(attended, architecture, layout):
     """Against float32 `sdpa` of each document alone, the error in bfloat16 is no larger than that of bfloat16 `sdpa`."""
@@ -104,7 +103,6 @@ def test_on_a_gpu_documents_over_lengths_are_the_documents_alone(attended, archi
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_gradients_flow_and_no_document_reaches_another(attended):
     model, attention = attended("mistral", "varlen", device="cuda", dtype=torch.bfloat16)
     batch = FlatLayout(Paper(0))(documents(9, 1, 6)).to("cuda")

@@ -17,7 +17,6 @@ from memcfg.registry import load
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
 ]
 
 

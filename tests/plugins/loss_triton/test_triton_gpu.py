@@ -6,7 +6,6 @@ import torch
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
 ]
 
 TRANSFORMS = {
