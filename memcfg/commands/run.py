@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
+from memcfg.commands.older import completed
 from memcfg.commands.train import execute, refuse_assumed, resumed_in
 from memcfg.errors import Problem, RequestError, RunError
 from memcfg.planfile import FILE
@@ -31,6 +32,7 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
     registry = installed()
     refuse_assumed(plan)
     refuse_other_host(plan, registry)
+    plan = completed(plan, registry, terminal)
     if resume is not None:
         run_dir = str(file.parent) if run_dir is None and resume == "auto" else run_dir
         plan = _with(plan, "run.resume", resume)

@@ -46,6 +46,19 @@ def _one_judge(values: Mapping[str, Any]) -> str | None:
     return f"`online_dpo.judge={judge}` judges, so the model `{given[0]}` is not read" if judge and given else None
 
 
+def _unread(values: Mapping[str, Any]) -> str | None:
+    judge, given = values["online_dpo.judge"], values["rewards.functions"]
+    proposed = ["kinds"] if values["data.source"] == "stdlib" else []  # what stands there when nobody chose anything
+    if not judge or not given or given == proposed:
+        return None
+    return f"`online_dpo.judge={judge}` judges, so the function `{given[0]}` is not read"
+
+
+def _unweighed(values: Mapping[str, Any]) -> str | None:
+    judge, given = values["online_dpo.judge"], values["rewards.weights"]
+    return f"`online_dpo.judge={judge}` judges, so `rewards.weights` is not read" if judge and given else None
+
+
 def _weighed(values: Mapping[str, Any]) -> str | None:
     functions, models = len(values["rewards.functions"]), len(values["rewards.models"])
     count, given = functions + models, values["rewards.weights"]
@@ -96,6 +109,14 @@ plugin = Plugin(
         Check(
             [models, "online_dpo.judge"], _one_judge, when=key("trainer.name") == "online_dpo", id="rewards.models.judge",
             because="a pairwise judge stands in for rewards",
+        ),
+        Check(
+            [functions, "online_dpo.judge", "data.source"], _unread, when=key("trainer.name") == "online_dpo",
+            id="rewards.functions.judge", because="a pairwise judge stands in for rewards",
+        ),
+        Check(
+            [weights, "online_dpo.judge"], _unweighed, when=key("trainer.name") == "online_dpo",
+            id="rewards.weights.judge", because="a pairwise judge stands in for rewards",
         ),
         *only_when(online, functions, models, weights, trust, because="this trainer rewards no completions"),
     ],
