@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memcfg.registry import Registry
     from memcfg.solver.expr import Option
 
-NOTHING: Final = (None, False, [])
+NOTHING: Final[tuple[Any, ...]] = (None, False, [])
 """Defaults that ask for nothing: what a version did that had no such option."""
 BECAUSE: Final = "the plan was written before this option came"
 

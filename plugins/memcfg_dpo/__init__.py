@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,7 +54,7 @@ ld_alpha = Setting(
     "dpo.ld_alpha", float, default=None, nullable=True, minimum=0.0, maximum=1.0,
     doc="weight of the tokens beyond the shorter completion's length; null counts all alike",
 )  # fmt: skip
-tau = Setting("dpo.discopop_tau", float, default=0.05, doc="temperature of the DiscoPOP loss")
+tau = Setting("dpo.discopop_tau", float, default=0.05, minimum=1e-3, doc="temperature of the DiscoPOP loss")
 weighting = Bool("dpo.weighting", doc="weigh each pair by its likelihood under the policy (WPO)")
 dropout = Setting("dpo.disable_dropout", bool, default=True, doc="switch dropout off in policy and reference")
 watching = Setting(
@@ -74,7 +75,10 @@ def _mixture_given(values: Mapping[str, Any]) -> str | None:
     wrong = [
         name for name, weight in weights.items() if isinstance(weight, bool) or not isinstance(weight, int | float)
     ]
-    return f"the weight of `{wrong[0]}` is not a number" if wrong else None
+    if wrong:
+        return f"the weight of `{wrong[0]}` is not a number"
+    none = next((name for name, weight in weights.items() if not 0 < weight < math.inf), None)
+    return None if none is None else f"the weight of `{none}` is {weights[none]}, and each must be above 0"
 
 
 def _mixture_shares(values: Mapping[str, Any]) -> str | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Forbid, Ignored, Plugin, RenameKey, Setting, key, only_when
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import Bool, Check, Default, Forbid, Ignored, Plugin, RenameKey, Setting, key, only_when
 
 here = key("trainer.name") == "gkd"
 
@@ -20,6 +23,13 @@ sequences = Setting(
     "gkd.seq_kd", bool, default=False, doc="learn from the teacher's completions in place of given ones"
 )
 dropout = Setting("gkd.disable_dropout", bool, default=True, doc="switch dropout off in student and teacher")
+
+
+def _given_left(values: Mapping[str, Any]) -> str | None:
+    if not values["gkd.seq_kd"] or values["gkd.lmbda"] < 1:
+        return None
+    return "`gkd.lmbda=1.0` leaves no step for the teacher's completions, so `gkd.seq_kd=true` is not read"
+
 
 plugin = Plugin(
     name="gkd",
@@ -50,6 +60,10 @@ plugin = Plugin(
             offload.on & (key("quantization.teacher") == "int8"), id="gkd.teacher_offload.int8",
             because="eight-bit layers keep a hold of their weights on the device",
             suggest=["quantization.teacher=nf4", "gkd.teacher_offload=false"],
+        ),
+        Check(
+            [share, sequences], _given_left, when=here, id="gkd.seq_kd.share",
+            because="the student samples the completions of every step",
         ),
         Ignored(
             key("loss.kernel"), when=here, except_values=("torch", "triton", "liger"), id="gkd.loss.kernel",

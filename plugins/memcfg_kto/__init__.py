@@ -33,11 +33,22 @@ def _two_rows(values: Mapping[str, Any]) -> str | None:
     )
 
 
+def _weighed(values: Mapping[str, Any]) -> str | None:
+    nothing = values["kto.desirable_weight"] == values["kto.undesirable_weight"] == 0
+    return (
+        "`kto.desirable_weight` and `kto.undesirable_weight` are both 0: nothing would be learned" if nothing else None
+    )
+
+
 plugin = Plugin(
     name="kto",
     doc="preference optimisation on single completions, marked desirable or not",
     options=[loss, beta, desirable, undesirable, dropout, watching],
     rules=[
+        Check(
+            [desirable, undesirable], _weighed, when=here, id="kto.weights.any",
+            because="the loss is the weighted sum of both kinds of rows",
+        ),
         Default(loss, "kto", when=here, id="kto.loss.default", because="it is the loss of the KTO paper", ref=PAPER),
         Default(
             key("run.learning_rate"), 1e-6, when=here, id="kto.run.learning_rate",

@@ -49,6 +49,10 @@ plugin = Plugin(
             because="a scalar head has no vocabulary whose logits would have to be saved",
         ),
         Ignored(
+            key("loss.chunk_mib"), when=here, id="reward.loss.chunk_mib",
+            because="a scalar head has no logits that would be made in chunks",
+        ),
+        Ignored(
             key("truncation.mode"), when=here, id="reward.truncation.mode",
             because="a pair with a side longer than `truncation.max_length` is left out whole: a cut answer cannot be judged",
         ),
