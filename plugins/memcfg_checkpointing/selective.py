@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
@@ -32,10 +32,17 @@ class Selection:
         return tuple(_told(context) for context in both) if simulated.simulating() else both
 
     def _policy(self, context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        if not any(name in str(operation) for name in KEPT) or "backward" in str(operation):
+        if not _keeps(operation):
             return CheckpointPolicy.PREFER_RECOMPUTE
         self.kept += not context.is_recompute
         return CheckpointPolicy.MUST_SAVE
+
+
+@cache
+def _keeps(operation: Any) -> bool:
+    """Asked of every operation of a layer, so each is looked at once."""
+    name = str(operation)
+    return any(kept in name for kept in KEPT) and "backward" not in name
 
 
 @contextmanager
