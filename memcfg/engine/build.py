@@ -101,7 +101,8 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     objective.bind(loss, attention)
     load = partial(companion.loaded, plan, hooks, device, attention)
     compared = compared and getattr(objective, "compares", True)  # a penalty of weight zero needs no second model
-    reference: Reference | None = hooks.reference(plan=plan, model=model, load=load) if compared else None
+    known = partial(companion.alike, load, tokenizer, "reference")
+    reference: Reference | None = hooks.reference(plan=plan, model=model, load=known) if compared else None
     generation = None
     if isinstance(objective, Sampling) and data:
         objective.judged_by(tokenizer, hooks.rewards(plan=plan, found=[], bench=_bench(plan, hooks, device, tokenizer)))

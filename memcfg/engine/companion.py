@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memcfg.engine.forward import VIRTUAL, attach_head, causal_model
-from memcfg.errors import MemcfgError
+from memcfg.errors import MemcfgError, Problem, RunError
 from memcfg.solver.decision import Decision
 
 if TYPE_CHECKING:
-    from memcfg.batch import Attention
+    from memcfg.batch import Attention, Load
     from memcfg.plan import Plan
     from memcfg.registry.hooks import Hooks
 
@@ -39,6 +39,27 @@ def loaded(
     model = hooks.companion(plan=plan, model=model, key=key)
     attach_head(model, hooks.head(plan=other, model=model))
     return frozen(model), tokenizer
+
+
+def alike(load: Load, tokenizer: Any, role: str, path: str, key: str) -> tuple[torch.nn.Module, Any]:
+    """`load(path, key)`, held to the trained model's tokenizer. Raises `RunError` where they name a token differently."""
+    model, other = load(path, key)
+    same_tokens(tokenizer, other, role, path, key)
+    return model, other
+
+
+def same_tokens(mine: Any, its: Any, role: str, path: str, key: str) -> None:
+    """Raises `RunError` where a token of the trained model is another one of the model in `path`, which is its `role`."""
+    words, others = mine.get_vocab(), its.get_vocab()
+    if words == others:
+        return
+    different = next(word for word in {**words, **others} if words.get(word) != others.get(word))
+    number = lambda known: f"token {known[different]}" if different in known else "no token"  # noqa: E731
+    text = (
+        f"the tokenizers differ: `{different}` is {number(others)} of the {role} `{path}` and {number(words)} of the "
+        "model that is trained"
+    )
+    raise RunError(Problem(text, key=key, fix=f"take a {role} with the same tokenizer"))
 
 
 def copied(model: torch.nn.Module) -> torch.nn.Module:

@@ -118,7 +118,8 @@ def memcfg_loss(plan: Plan) -> TokenLoss:
 @exclusive("reference.mode")
 def memcfg_reference(plan: Plan, model: torch.nn.Module, load: Load) -> Reference:
     """Where the frozen reference's log-probabilities come from. `model` is the built model before its first step;
-    `load(path, key)` loads another one with its tokenizer, frozen (`key`: the option that an error should name)."""
+    `load(path, key)` loads another one with its tokenizer, frozen (`key`: the option that an error should name), and refuses
+    one whose tokens are others."""
 
 
 @exclusive("attention.implementation")

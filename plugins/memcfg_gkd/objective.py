@@ -11,7 +11,7 @@ import torch
 from memcfg import Problem, RunError
 from memcfg.batch import Attention, Batch, Distilling, Load, TokenLoss
 from memcfg.engine import documents
-from memcfg.engine.companion import bare
+from memcfg.engine.companion import bare, same_tokens
 from memcfg.engine.forward import causal_model, model_logits
 from memcfg.engine.means import Means
 from memcfg.head.targets import nothing, supervised
@@ -133,15 +133,7 @@ def vocabulary(model: Any) -> int:
 def check_vocabularies(student: Any, teacher: Any, mine: Any, its: Any, path: str) -> None:
     """Raises `RunError` where a token of the student is not the same token of the teacher."""
     sizes = vocabulary(student), vocabulary(teacher)
-    fix = "take a teacher of the same family, with the same tokenizer"
     if sizes[0] != sizes[1]:
         text = f"the teacher `{path}` has a vocabulary of {sizes[1]:,}, the student one of {sizes[0]:,}"
-        raise RunError(Problem(text, key=KEY, fix=fix))
-    words, others = mine.get_vocab(), its.get_vocab()
-    if words != others:
-        different = next(word for word in {**words, **others} if words.get(word) != others.get(word))
-        text = (
-            f"the tokenizers of teacher and student differ: `{different}` is token {others.get(different)} of the "
-            f"teacher `{path}` and {words.get(different)} of the student"
-        )
-        raise RunError(Problem(text, key=KEY, fix=fix))
+        raise RunError(Problem(text, key=KEY, fix="take a teacher of the same family, with the same tokenizer"))
+    same_tokens(mine, its, TEACHER, path, KEY)

@@ -95,6 +95,21 @@ def test_a_reference_can_be_another_saved_model(tmp_path: Path) -> None:
         ran(tmp_path / "third", "trainer=dpo", f"reference.path={tmp_path / 'nowhere'}", path=path)
 
 
+def test_a_reference_of_other_tokens_is_refused(tmp_path: Path) -> None:
+    path = pairs(tmp_path)
+    ran(tmp_path / "first", "trainer=dpo", path=path)
+    folder = tmp_path / "first" / "run" / "model"
+    file = folder / "tokenizer.json"
+    known = json.loads(file.read_text(encoding="utf-8"))
+    words = known["model"]["vocab"]
+    words["a"], words["b"] = words["b"], words["a"]
+    file.write_text(json.dumps(known), encoding="utf-8")
+    with pytest.raises(
+        RunError, match=r"`reference\.path`: the tokenizers differ: `[ab]` is token \d+ of the reference"
+    ):
+        ran(tmp_path / "second", "trainer=dpo", f"reference.path={folder}", path=path)
+
+
 def test_distillation_needs_a_teacher_and_halves_the_distance(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     row = lambda i: json.dumps({"prompt": f"Say {i}.", "completion": f" It is {i}."}) + "\n"  # noqa: E731

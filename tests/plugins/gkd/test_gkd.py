@@ -228,7 +228,7 @@ def test_a_teacher_with_another_vocabulary_is_refused(bench: Any) -> None:
     student = bench.model(0)
     with pytest.raises(RunError, match="vocabulary of 50, the student one of 40"):
         made.learn_from(lambda path, key: (bench.model(1, vocabulary=50), Words(a=1)), student, Words(a=1))
-    with pytest.raises(RunError, match="`b` is token 2 of the teacher `teacher` and 3 of the student"):
+    with pytest.raises(RunError, match="`b` is token 2 of the teacher `teacher` and token 3 of the model"):
         made.learn_from(lambda path, key: (bench.model(1), Words(a=1, b=2)), student, Words(a=1, b=3))
 
 
