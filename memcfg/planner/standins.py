@@ -72,6 +72,10 @@ def _place(name: str) -> tuple[Any, str]:
 
 def _tensor() -> Callable[..., Tensor]:
     """`torch.tensor` as on a device: made on the host and copied. On `meta` it would forget what it is given."""
+    # Torch lists once which functions a device context applies to. Listed while this stands in for `torch.tensor`, the real
+    # one would be left out for good, and models loaded later in this process would begin with unset buffers.
+    with torch.device("cpu"):
+        torch.empty(0)
     plain = torch.tensor
 
     def made(data: Any, *, device: Any = None, requires_grad: bool = False, **how: Any) -> Tensor:
