@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fresh import measured, run_all
+from fresh import program
 
 CASES = (
     "copy_rate", "none_8k", "all_8k", "trl_all_8k", "ckpt_32k", "ckpt_offload_32k", "trl_ckpt_offload_32k", "ckpt_64k",
@@ -307,21 +307,13 @@ def prepared(case: str, toy: bool, more: list[str]) -> Callable[[], dict[str, An
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="results/memory.jsonl")
-    parser.add_argument("--cases", default=",".join(CASES), help=f"also: {', '.join(MORE)}")
-    parser.add_argument("--toy", action="store_true")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("overrides", nargs="*", help="further choices for memcfg's cases")
-    args = parser.parse_args()
-    if args.case is None:
-        run_all(__file__, args.cases.split(","), [*(["--toy"] if args.toy else []), *args.overrides], Path(args.out))
-        return
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if args.toy:
-        os.environ.setdefault("MEMCFG_OFFLOAD_REHEARSAL", "1")
-    measured(lambda: prepared(args.case, args.toy, args.overrides))
+    def prepare(case: str, asked: argparse.Namespace) -> Callable[[], dict[str, Any]]:
+        if asked.toy:
+            os.environ.setdefault("MEMCFG_OFFLOAD_REHEARSAL", "1")
+        return prepared(case, asked.toy, asked.overrides)
+
+    doc = f"{__doc__}\n\nFurther cases, run when they are named: {', '.join(MORE)}"
+    program(__file__, doc, CASES, prepare, out="results/memory.jsonl", toy=False)
 
 
 if __name__ == "__main__":
