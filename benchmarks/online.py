@@ -7,10 +7,11 @@
 
 A step samples eight prompts of lognormal length (median 148, at most 512 tokens) eight times each, at most `--new` new tokens, and
 trains on the 64 completions in micro-batches of eight: a 0.6 B shape with random weights, bfloat16, AdamW, no reference. Random
-weights hardly ever end a completion, so both trainers sample and train on the same number of tokens. The reward is the share of
-even token ids: it costs nothing. Each case is a process of its own and trains twice: the first time its shapes are new to every
-kernel, the second time they are not. Seconds are those of whole steps, sampling included, after the second; the peak is that of
-those steps. `sampling` is the part of memcfg's steps that sampling took."""
+weights hardly ever end a completion and nothing is shuffled, so both trainers sample and train on the same prompts and the same
+number of tokens, step by step. The reward is the share of even token ids: it costs nothing. Each case is a process of its own and
+trains twice: the first time its shapes are new to every kernel, the second time they are not. Seconds are those of whole steps,
+sampling included, after the second; the peak is that of those steps. `sampling` is the part of memcfg's steps that sampling took.
+A key-value cache is most of what sampling needs, and the same for both; `phases` lays the optimizer's states aside meanwhile."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ CASES: dict[str, list[str] | None] = {
     "trl": None,
     "padded": [],
     "padding_free": ["padding_free=on"],
+    "phases": ["padding_free=on", "offload.phases=true"],
 }
 """memcfg's overrides; None is TRL."""
 WARM, PROMPTS, GROUP = 2, 8, 8
@@ -69,7 +71,7 @@ def memcfg_case(choices: list[str], steps: int, new: int, tiny: bool) -> Callabl
         "trainer=grpo", *model, "data=jsonl", f"data.path={folder / 'data.jsonl'}", "rewards.functions=['online:even']",
         "rewards.trust_code=true", f"run.steps={steps}", f"run.batch_size={GROUP}", f"run.accumulation={PROMPTS}",
         f"grpo.num_generations={GROUP}", f"generation.max_new_tokens={new}", "run.learning_rate=1e-6",
-        "run.log_steps=1000", *choices,
+        "run.log_steps=1000", "grpo.shuffle=false", *choices,
     ])  # fmt: skip
     hooks = load().hooks(plan)
     rows = [{"input_ids": ids, "about": '{"prompt": "known"}'} for ids in prompts(PROMPTS * steps, words, longest)]
@@ -121,7 +123,7 @@ def trl_case(steps: int, new: int, tiny: bool) -> Callable[[], dict[str, Any]]:
         "output_dir": tempfile.mkdtemp(), "max_steps": steps, "per_device_train_batch_size": GROUP,
         "gradient_accumulation_steps": PROMPTS, "num_generations": GROUP, "max_completion_length": new,
         "learning_rate": 1e-6, "logging_steps": 1000, "report_to": [], "save_strategy": "no", "bf16": not tiny,
-        "disable_tqdm": True, "use_cpu": tiny, "gradient_checkpointing": True,
+        "disable_tqdm": True, "use_cpu": tiny, "gradient_checkpointing": True, "shuffle_dataset": False,
     }  # fmt: skip
 
     def once() -> tuple[dict[str, float], float]:
