@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import fields
 from typing import Any, Final
 
 import torch
 
 from memcfg import Problem, RunError
+from memcfg.engine.forward import causal_model
 from memcfg.rollouts import Sample
 from memcfg_generation.sampler import TransformersGeneration
-from memcfg_generation.switches import sampling, seeded
+from memcfg_generation.switches import attending, sampling, seeded
 
 PAGE: Final = 256
 """Tokens of a page of the cache: Transformers' own size, smaller where nothing is as long."""
@@ -25,6 +27,9 @@ STEP: Final = 16
 TOKENS: Final = 4096
 """Most tokens of prompts that are read at a time."""
 NO_END: Final = -1
+SWITCH: Final = "auto_switch_to_flash"
+NO_ROOM: Final = ("num_sectors", "num_blocks = ")
+"""What Transformers says, without a type of its own, of a cache of no pages: of 5.24, of 5.17."""
 OPTION: Final = "generation.continuous_batching"
 OTHER: Final = f"{OPTION}=false"
 
@@ -46,7 +51,7 @@ class ContinuousGeneration(TransformersGeneration):
         self.refuse_empty(prompts)
         given = [list(prompt) for prompt in prompts]
         device = next(self.model.parameters()).device
-        with torch.no_grad(), sampling(self.model) as model, seeded(seed, device), _quiet():
+        with torch.no_grad(), sampling(self.model) as model, _paged(model), seeded(seed, device), _quiet():
             try:
                 found = self._served(model, given, seed, limit, pages(given, limit))
             except MemoryError:  # not all of them at once: whatever fits
@@ -83,7 +88,7 @@ class ContinuousGeneration(TransformersGeneration):
         wrong = [done.error for done in finished.values() if done.error is not None]
         if isinstance(fatal, MemoryError) and blocks is not None:
             raise fatal
-        if isinstance(fatal, MemoryError) or "num_sectors" in str(fatal):
+        if isinstance(fatal, MemoryError) or any(word in str(fatal) for word in NO_ROOM):
             text = f"the share {self.share:g} of the memory that is free has no room for the cache of {len(prompts)} prompts"
             raise RunError(Problem(text, key="generation.cache_share", fix=f"a larger one, or {OTHER}"))
         if fatal is not None or wrong or len(finished) < len(names):
@@ -93,11 +98,14 @@ class ContinuousGeneration(TransformersGeneration):
     def _batching(self, prompts: Sequence[Sequence[int]], seed: int | None, limit: int, blocks: int | None) -> Any:
         from transformers.generation import ContinuousBatchingConfig
 
-        # a flash kernel that is not the plan's would be fetched from the hub; sampling must not depend on what lies there
+        known = knows()
+        own: dict[str, Any] = {"page_size" if "page_size" in known else "block_size": page(prompts, limit)}
+        if SWITCH in known:
+            own[SWITCH] = False
         return ContinuousBatchingConfig(
-            page_size=page(prompts, limit), num_blocks=blocks, max_memory_percent=self.share, seed=seed,
+            num_blocks=blocks, max_memory_percent=self.share, seed=seed,
             max_batch_tokens=max(len(prompts), STEP, min(TOKENS, sum(map(len, prompts)))),
-            auto_switch_to_flash=False, drop_unsupported_processors=False, use_async_batching=False,
+            drop_unsupported_processors=False, use_async_batching=False, **own,
         )  # fmt: skip
 
     def _config(self, limit: int) -> Any:
@@ -105,6 +113,23 @@ class ContinuousGeneration(TransformersGeneration):
         if config.eos_token_id is None:
             config.eos_token_id = NO_END  # without one Transformers would look for the model's own
         return config
+
+
+def knows() -> set[str]:
+    """The settings that the installed Transformers' continuous batching has: their names differ between its versions."""
+    from transformers.generation import ContinuousBatchingConfig
+
+    return {field.name for field in fields(ContinuousBatchingConfig)}
+
+
+@contextmanager
+def _paged(model: Any) -> Iterator[None]:
+    """Attention over pages with the plan's own kernel. A flash kernel that is not the plan's would be fetched from the hub, and
+    sampling must not depend on what lies there: where no setting prevents that, a kernel that is paged already does."""
+    causal = causal_model(model)
+    name = causal.config.get_text_config()._attn_implementation
+    with nullcontext() if SWITCH in knows() else attending(causal, f"paged|{name}"):
+        yield
 
 
 def page(prompts: Sequence[Sequence[int]], limit: int) -> int:

@@ -71,6 +71,19 @@ def test_the_likeliest_tokens_are_those_of_padded_batches(kind: str, attention: 
     assert state(made) == before
 
 
+def test_a_transformers_of_other_names_is_kept_off_flash_kernels_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import memcfg_generation.continuous as continuous
+
+    monkeypatch.setattr(continuous, "knows", lambda: {"block_size"})  # as 5.17 has it, which 5.24 still takes
+    made = model(attn_implementation="eager")
+    before, kernels = state(made), set()
+    made.model.register_forward_pre_hook(lambda *_: kernels.add(made.config._attn_implementation))
+    plain, sampler = both(made)
+    assert sampler.generate(PROMPTS, seed=3, limit=4) == plain.generate(PROMPTS, seed=3, limit=4)
+    assert kernels == {"paged|eager", "eager"}
+    assert state(made) == before
+
+
 def test_weights_that_moved_and_adapters_are_sampled_from() -> None:
     from peft import LoraConfig, get_peft_model
 
