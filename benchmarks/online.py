@@ -11,7 +11,8 @@ weights hardly ever end a completion and nothing is shuffled, so both trainers s
 number of tokens, step by step. The reward is the share of even token ids: it costs nothing. Each case is a process of its own and
 trains twice: the first time its shapes are new to every kernel, the second time they are not. Seconds are those of whole steps,
 sampling included, after the second; the peak is that of those steps. `sampling` is the part of memcfg's steps that sampling took.
-A key-value cache is most of what sampling needs, and the same for both; `phases` lays the optimizer's states aside meanwhile."""
+A key-value cache is most of what sampling needs, and the same for both; `phases` lays the optimizer's states aside meanwhile;
+`graphs` also replays a recorded token, with a static cache."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ CASES: dict[str, list[str] | None] = {
     "padded": [],
     "padding_free": ["padding_free=on"],
     "phases": ["padding_free=on", "offload.phases=true"],
+    "graphs": ["padding_free=on", "offload.phases=true", "generation.graphs=true"],
 }
 """memcfg's overrides; None is TRL."""
 WARM, PROMPTS, GROUP = 2, 8, 8

@@ -48,6 +48,7 @@ cache = Setting(
     doc="kind of key-value cache, as Transformers names it; null is its own",
 )
 continuous = Bool("generation.continuous_batching", doc="admit new prompts while others are still being completed")
+graphs = Bool("generation.graphs", doc="record a token's work once and replay it, instead of launching each kernel")
 cache_share = Setting(
     "generation.cache_share", float, default=0.5, minimum=0.0, maximum=1.0,
     doc="share of free GPU memory that continuous batching takes for its cache",
@@ -69,6 +70,13 @@ SIZES = ("run.batch_size", "run.accumulation", "world.size", "generation.batch_s
 
 
 OTHERWISE = ["generation.continuous_batching=false"]
+LAUNCHED = ["generation.graphs=false"]
+
+
+def _static(values: Mapping[str, Any]) -> str | None:
+    if values["generation.cache"] in (None, "static"):
+        return None
+    return f"`generation.cache={values['generation.cache']}` moves while it grows: leave it out, or write `generation.cache=static`"
 
 
 def _known_to_continuous(values: Mapping[str, Any]) -> str | None:
@@ -137,8 +145,8 @@ plugin = Plugin(
     name="generation",
     doc="samples completions while training",
     options=[
-        backend, length, longest, temperature, top_p, top_k, min_p, repetition, cache, continuous, cache_share, rows, steps,
-        recent,
+        backend, length, longest, temperature, top_p, top_k, min_p, repetition, cache, continuous, graphs, cache_share, rows,
+        steps, recent,
     ],
     rules=[
         Default(
@@ -148,6 +156,10 @@ plugin = Plugin(
         Default(
             continuous, False, when=samples & (backend == "transformers"), id="generation.continuous_batching.default",
             because="prompts are completed batch by batch",
+        ),
+        Default(
+            graphs, False, when=samples & (backend == "transformers"), id="generation.graphs.default",
+            because="it reserves memory for the longest completion at once, and not every model can be recorded",
         ),
         Default(
             length, 128, when=trainer == "gkd", id="generation.max_new_tokens.gkd",
@@ -221,6 +233,30 @@ plugin = Plugin(
             cache, when=continuous.on, id="generation.continuous_batching.cache",
             because="continuous batching has a cache of its own",
         ),
+        Forbid(
+            graphs.on & (key("device.type") == "cpu"), id="generation.graphs.device",
+            because="only a CUDA device replays what was recorded", suggest=LAUNCHED,
+        ),
+        Forbid(
+            graphs.on & continuous.on, id="generation.graphs.continuous",
+            because="continuous batching gives the model another number of tokens each time", suggest=[*LAUNCHED, *OTHERWISE],
+        ),
+        Forbid(
+            graphs.on & key("distributed.strategy").isin("fsdp2", "zero3"), id="generation.graphs.shards",
+            because="what gathers shards for each token is not part of a recording", suggest=LAUNCHED,
+        ),
+        Forbid(
+            graphs.on & key("peft.method").isin("prompt", "prefix", "p_tuning"), id="generation.graphs.virtual",
+            because="tokens that are trained before each prompt are not put there by it", suggest=LAUNCHED,
+        ),
+        Forbid(
+            graphs.on & key("quantization.mode").isin("nf4", "fp4", "int8"), id="generation.graphs.quantized",
+            because="Transformers gives quantised models no forward of their own for single tokens", suggest=LAUNCHED,
+        ),
+        Check(
+            [cache], _static, when=graphs.on, id="generation.graphs.cache",
+            because="what is replayed writes to where it was recorded",
+        ),
         RenameKey(
             "generation.paged", continuous, id="generation.paged.renamed", because="Transformers renamed the technique"
         ),
@@ -229,7 +265,7 @@ plugin = Plugin(
             because="this trainer samples no completions",
         ),
         *only_when(
-            samples & (backend == "transformers"), cache, continuous,
+            samples & (backend == "transformers"), cache, continuous, graphs,
             because="only the Transformers backend reads it",
         ),
         *only_when(continuous.on, cache_share, because="only continuous batching reads it"),

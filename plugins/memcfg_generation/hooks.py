@@ -12,6 +12,7 @@ from memcfg.engine.forward import causal_model
 from memcfg.rollouts import Generation
 from memcfg.simulated import GENERATION
 from memcfg_generation.continuous import ContinuousGeneration
+from memcfg_generation.graphs import GraphedGeneration
 from memcfg_generation.sampler import TransformersGeneration, arguments, end_tokens
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTok
     pad = next(token for token in pads if isinstance(token, int))
     if plan["generation.continuous_batching"]:
         return ContinuousGeneration(model, arguments(plan), ends, pad, plan["generation.cache_share"])
+    if plan["generation.graphs"]:
+        return GraphedGeneration(model, arguments(plan), ends, pad)
     return TransformersGeneration(model, arguments(plan), ends, pad)
 
 
@@ -61,5 +64,13 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
             *found,
             Effective("generation.backend", "transformers", text),
             Effective("generation.continuous_batching", continuous, text),
+            graphs(generation),
         ]
     return found
+
+
+def graphs(generation: TransformersGeneration) -> Effective:
+    """Whether tokens are replayed, from how many were."""
+    replayed = generation.replayed if isinstance(generation, GraphedGeneration) else 0
+    text = f"{replayed:,} tokens were replayed in {generation.rounds} rounds"
+    return Effective("generation.graphs", isinstance(generation, GraphedGeneration), text)

@@ -37,9 +37,18 @@ class TransformersGeneration:
         device = next(self.model.parameters()).device
         ids, mask = self._padded(prompts, device)
         with torch.no_grad(), sampling(self.model) as model, seeded(seed, device):
-            whole = model.generate(input_ids=ids, attention_mask=mask, generation_config=self._config(limit))
+            whole = self.whole(model, limit, input_ids=ids, attention_mask=mask)
         self.rounds += 1
         return [self._sample(row, limit) for row in whole[:, ids.shape[1] :].tolist()]
+
+    def whole(self, model: Any, limit: int, **inputs: torch.Tensor) -> torch.Tensor:
+        """Prompts and completions, int64 [B, L]."""
+        found: torch.Tensor = model.generate(**inputs, generation_config=self._config(limit))
+        return found
+
+    compiles = False
+    """Whether `generate` may ask the model for a compiled forward, as it does by itself for a static cache. Each round has another
+    size, so it would compile anew for each."""
 
     def refuse_empty(self, prompts: Sequence[Sequence[int]]) -> None:
         """Raises `RunError` for an empty prompt."""
@@ -56,8 +65,9 @@ class TransformersGeneration:
         from transformers import GenerationConfig
 
         return GenerationConfig(
-            max_new_tokens=limit, eos_token_id=self.ends or None, pad_token_id=self.pad, use_cache=True, **self.settings
-        )
+            max_new_tokens=limit, eos_token_id=self.ends or None, pad_token_id=self.pad, use_cache=True,
+            disable_compile=not self.compiles, **self.settings,
+        )  # fmt: skip
 
     def _padded(self, prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids and mask, int64 [B, L], prompts on the right."""

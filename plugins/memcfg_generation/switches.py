@@ -19,6 +19,10 @@ CACHED = ("sdpa", "eager", "flash_attention_2", "flash_attention_3")
 
 SWITCH = "gradient_checkpointing"
 
+LONGEST_CACHE = "_previous_max_cache_length"
+"""Where Transformers keeps the longest static cache so far, to give all later ones its size: a round would depend on those before,
+and a run that goes on has not seen them."""
+
 
 @contextmanager
 def sampling(model: torch.nn.Module) -> Iterator[Any]:
@@ -39,6 +43,7 @@ def sampling(model: torch.nn.Module) -> Iterator[Any]:
         if causal.config.get_text_config()._attn_implementation not in CACHED:
             stack.enter_context(attending(causal, "sdpa"))
         replaced(stack, causal, "generation_config", GenerationConfig())
+        stack.callback(vars(causal).pop, LONGEST_CACHE, None)
         yield inner
 
 

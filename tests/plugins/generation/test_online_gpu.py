@@ -55,3 +55,34 @@ def test_continuous_batching_takes_the_likeliest_tokens() -> None:
     plain = TransformersGeneration(made, settings, [7], 0).generate(prompts, seed=1, limit=24)
     continuous = ContinuousGeneration(made, settings, [7], 0, 0.2)
     assert continuous.generate(prompts, seed=1, limit=24) == plain
+
+
+def test_recorded_tokens_are_the_likeliest_ones_with_moving_weights(tmp_path: Path) -> None:
+    """Every round records anew, and a replay reads the weights as they are."""
+    from memcfg_generation.graphs import GraphedGeneration
+    from memcfg_generation.sampler import TransformersGeneration
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "head_dim": 16,
+    }
+    made = Qwen3ForCausalLM(Qwen3Config(vocab_size=200, initializer_range=0.3, num_key_value_heads=2, **sizes)).cuda()
+    settings = {"do_sample": False, "repetition_penalty": 1.0, "cache_implementation": None}
+    plain, graphed = TransformersGeneration(made, settings, [7], 0), GraphedGeneration(made, settings, [7], 0)
+    for lengths in ((1, 7, 40, 40, 3, 120), (5, 90)):
+        prompts = [list(range(5, 5 + size)) for size in lengths]
+        assert graphed.generate(prompts, seed=1, limit=24) == plain.generate(prompts, seed=1, limit=24)
+        with torch.no_grad():
+            made.lm_head.weight.add_(torch.randn_like(made.lm_head.weight), alpha=0.3)
+    assert graphed.replayed > 20
+    seen = ran(
+        tmp_path, "trainer=grpo", "run.steps=2", "run.batch_size=8", "grpo.num_generations=4", "generation.graphs=true",
+        "generation.max_new_tokens=16", "offload.phases=true",
+    )  # fmt: skip
+    assert seen["generation.graphs"]["effective"] is True
+    assert " 0 tokens" not in seen["generation.graphs"]["evidence"]
