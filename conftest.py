@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 if os.environ.get("PYTEST_XDIST_WORKER"):  # a worker to a core: more threads of torch would only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Every process that a test starts would compile memcfg's sources anew, which takes longer than what it does.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 NEEDS_TORCH = re.compile(r"^(pytestmark = .*mark\.torch|import torch)", re.MULTILINE)
 """What a module says of itself whose tests all load torch, and the conftest of a folder of such modules."""
@@ -32,6 +37,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests first: whole files go to a worker, and a long one that is begun last is waited for alone."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Hold tests that say nothing of torch to it: importing it takes longer than all of them together."""
+    if "not torch" in session.config.option.markexpr and "torch" in sys.modules:
+        raise pytest.UsageError(
+            "a module that is not marked `torch` imports it: see `python -X importtime -m pytest ...`"
+        )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

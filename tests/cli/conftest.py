@@ -1,6 +1,7 @@
 """The program, called in this process or as its own."""
 
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -62,3 +63,20 @@ def python():
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def too_wide():
+    """`too_wide(text, columns)`: lines that are wider than that without need. What is to be pasted, and a word of its own, are
+    not broken."""
+
+    def found(text: str, columns: int) -> list[str]:
+        return [line for line in text.splitlines() if len(line) > columns and not _one_piece(line, columns)]
+
+    return found
+
+
+def _one_piece(line: str, columns: int) -> bool:
+    stuck = re.sub("`[^`]*`", lambda found: found[0].replace(" ", "_"), line)
+    indent = len(line) - len(line.lstrip())
+    return indent + max(map(len, stuck.split())) > columns * 0.75
