@@ -85,6 +85,8 @@ CONFIGURATIONS: Final[dict[str, str]] = {
     # adapters
     "q17-lora": f"{Q17} {B4L2} {LORA} {NONE}", "q17-lora-nll": f"{Q17} {B4L2} {LORA} loss=nll", "l1-lora": f"{L1} {B4L2} {LORA}",
     "q8-lora": f"{Q8} {B2L4} {LORA}", "q17-lora-bf16": f"{Q17} {B4L2} {LORA} peft.dtype=bfloat16 {NONE}",
+    "q06-lora-nf4": f"{Q06} {B4L2} {LORA} quantization=nf4", "q8-lora-nf4": f"{Q8} {B2L4} {LORA} quantization=nf4",
+    "q17-lora-double": f"{Q17} {B4L2} {LORA} quantization=nf4 quantization.double=true", "q17-lora-int8": f"{Q17} {B4L2} {LORA} quantization=int8",
     "m7-lora": f"{M7} {B2L4} {LORA}", "l8-lora-nll": f"{L8} {B2L4} {LORA} loss=nll", "q4-dora": f"{Q4} {B4L2} peft=lora peft.dora=true",
     # large
     "q8-full": f"{Q8} run.batch_size=1 truncation.max_length=4096", "l8-in-backward": f"{L8} run.batch_size=1 truncation.max_length=4096 optimizer.in_backward=true",

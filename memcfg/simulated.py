@@ -63,6 +63,8 @@ class Watching(Protocol):
 
     def name(self, tensor: torch.Tensor, kind: str) -> None: ...
 
+    def arrived(self, tensor: torch.Tensor) -> None: ...
+
     def emptied(self) -> None: ...
 
 
@@ -125,6 +127,13 @@ def named(tensor: torch.Tensor, kind: str) -> None:
     watcher = _watching.get()
     if watcher is not None:
         watcher.name(tensor, kind)
+
+
+def arrived(tensor: torch.Tensor) -> None:
+    """A tensor that was made unseen is on the device from now on."""
+    watcher = _watching.get()
+    if watcher is not None:
+        watcher.arrived(tensor)
 
 
 def emptied() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from memcfg.arriving import arrive
 from memcfg.batch import Compared, Taught
 from memcfg.engine import companion, vocabulary
 from memcfg.engine.forward import attach_head
@@ -190,10 +191,11 @@ def _batches(collator: Collator, layout: Layout, device: str, rows: Any, size: i
 
 def _model(plan: Plan, hooks: Hooks, device: str) -> tuple[torch.nn.Module, Attention, Head]:
     """The model with its attention, the techniques' patches and the head in place."""
-    model = hooks.load_model(plan=plan, device=device)
-    attention = hooks.attention(plan=plan, model=model)
-    model.set_attn_implementation(attention.name)
-    model = hooks.patch_model(plan=plan, model=model)
+    loaded = hooks.load_model(plan=plan, device=device)
+    attention = hooks.attention(plan=plan, model=loaded)
+    loaded.set_attn_implementation(attention.name)
+    model = hooks.patch_model(plan=plan, model=loaded)
+    arrive(loaded)  # where nobody who changes weights asked for them
     head = hooks.head(plan=plan, model=model)
     attach_head(model, head)
     return model, attention, head

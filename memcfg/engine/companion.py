@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memcfg.arriving import arrive
 from memcfg.engine.forward import VIRTUAL, attach_head, causal_model
 from memcfg.errors import MemcfgError, Problem, RunError
 from memcfg.solver.decision import Decision
@@ -37,6 +38,7 @@ def loaded(
         raise
     model.set_attn_implementation(attention.name)
     model = hooks.companion(plan=plan, model=model, key=key)
+    arrive(model)
     attach_head(model, hooks.head(plan=other, model=model))
     return frozen(model), tokenizer
 

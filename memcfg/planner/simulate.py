@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
+from memcfg.arriving import held
 from memcfg.engine.build import Run, build
 from memcfg.engine.forward import attach_head
 from memcfg.engine.update import Ranks, counted, gradients, step
@@ -204,7 +205,8 @@ class Phased:
 
 
 class Watched:
-    """The hooks of a plan, with the model's load told as a device sees it: weights arrive one after the other."""
+    """The hooks of a plan, with the model's load told as a device sees it: weights arrive one after the other, those of a model that is
+    held when it is patched."""
 
     def __init__(
         self, hooks: Hooks, tracker: Tracker, layers: int | None = None, view: RankView | None = None
@@ -227,7 +229,8 @@ class Watched:
                 shorten(model, self._layers)
         finally:
             self._tracker.watching = True
-        arrive(model, self._tracker, self._world if self._policy else 1)
+        if not held(model):
+            arrive(model, self._tracker, self._world if self._policy else 1)
         return model
 
     def patch_model(self, **arguments: Any) -> Any:

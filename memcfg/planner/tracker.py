@@ -155,6 +155,11 @@ class Tracker(TorchDispatchMode):
         if number is not None:
             self.trace.births[number - 1].kind = kind
 
+    def arrived(self, tensor: Tensor) -> None:
+        """A weight is on the device."""
+        if self.watching:
+            self.see(tensor, "load")
+
     def see(self, tensor: Tensor, op: str = "", kind: str | None = None) -> None:
         """Note the birth of a tensor's storage, if it is new."""
         storage = tensor.untyped_storage()

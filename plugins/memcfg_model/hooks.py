@@ -26,6 +26,7 @@ def memcfg_load_tokenizer(plan: Plan) -> PreTrainedTokenizerBase:
 
 @hookimpl
 def memcfg_load_model(plan: Plan, device: str) -> PreTrainedModel:
+    """The model on its device; held (`memcfg.arriving`), where its weights are packed as they arrive and are not there yet."""
     return MODELS[plan["model.source"]](plan, device).train()
 
 

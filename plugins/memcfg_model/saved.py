@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from memcfg import Problem, RunError
 from memcfg.modelfiles import KEY, all_there, check_weights, explained, located
+from memcfg_model.places import placed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -34,7 +35,7 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
         "trust_remote_code": plan["model.trust_remote_code"],
     }
     if device == "meta":
-        return _shape(path, options)
+        return placed(plan, _shape(path, options), device)
     check_weights(Path(path))
     refuse_otherwise_quantised(Path(path), plan.get("quantization.mode", "none"))
     loaded: Any = None
@@ -42,9 +43,7 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
     with explained(path, "model"):
         loaded, report = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True, **options)  # type: ignore[misc]
     all_there(path, report["missing_keys"], "save the whole model, with its head (`AutoModelForCausalLM`)")
-    if plan.get("quantization.mode", "none") != "none":
-        return loaded  # on the host: its layers reach the device one by one, quantised
-    return loaded.to(device)
+    return placed(plan, loaded, device)
 
 
 def _shape(path: str, options: dict[str, Any]) -> PreTrainedModel:

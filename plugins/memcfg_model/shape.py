@@ -3,12 +3,15 @@ measure with. It reads text with the small tokenizer that is shipped beside this
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import torch
 from accelerate import init_empty_weights
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from memcfg.arriving import Bring, arrive, hold
+from memcfg_model.places import packed
 from memcfg_model.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -31,29 +34,34 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
     dtype = getattr(torch, plan["model.dtype"])
     if device == "meta":
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config(plan), dtype=dtype)
-    with init_empty_weights(include_buffers=False):
-        built = AutoModelForCausalLM.from_config(config(plan), dtype=dtype)
-    built.tie_weights()  # without storage each place of a shared weight was given one of its own
-    generator = torch.Generator(device).manual_seed(plan["run.seed"])
-    _drawn(built, torch.device(device), generator, {})
+            built = AutoModelForCausalLM.from_config(config(plan), dtype=dtype)
+    else:
+        with init_empty_weights(include_buffers=False):
+            built = AutoModelForCausalLM.from_config(config(plan), dtype=dtype)
+        built.tie_weights()  # without storage each place of a shared weight was given one of its own
+    hold(built, None if device == "meta" else _drawn(torch.device(device), plan["run.seed"]))
+    if not packed(plan):
+        arrive(built)
     return built
 
 
-def _drawn(module: torch.nn.Module, device: torch.device, generator: torch.Generator, done: dict[int, Any]) -> None:
-    """Random weights on `device`, in the order in which `Module.to` moves them; tied ones once."""
-    for child in module.children():
-        _drawn(child, device, generator, done)
-    for name, parameter in module._parameters.items():
-        if parameter is not None:
-            if id(parameter) not in done:
-                done[id(parameter)] = torch.nn.Parameter(
-                    _weights(parameter, device, generator), parameter.requires_grad
-                )
-            module._parameters[name] = done[id(parameter)]
-    for name, buffer in module._buffers.items():
-        if buffer is not None:
-            module._buffers[name] = buffer.to(device)
+def _drawn(device: torch.device, seed: int) -> Bring:
+    """Random weights on `device`, in the order in which they are brought; tied ones once."""
+    generator = torch.Generator(device).manual_seed(seed)
+    done: WeakValueDictionary[int, torch.nn.Parameter] = WeakValueDictionary()  # those that are packed go at once
+
+    def bring(module: torch.nn.Module) -> None:
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                if id(parameter) not in done:
+                    drawn = torch.nn.Parameter(_weights(parameter, device, generator), parameter.requires_grad)
+                    done[id(parameter)] = drawn
+                module._parameters[name] = done[id(parameter)]
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = buffer.to(device)
+
+    return bring
 
 
 def _weights(like: torch.Tensor, device: torch.device, generator: torch.Generator) -> torch.Tensor:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
+from memcfg_model.places import placed
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -55,7 +57,7 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
         torch.manual_seed(plan["run.seed"])
         built = AutoModelForCausalLM.from_config(config(plan), dtype=dtype)
     _quieten(built)
-    return built if device == "meta" else built.to(device)
+    return placed(plan, built, device)
 
 
 def _quieten(model: PreTrainedModel) -> None:

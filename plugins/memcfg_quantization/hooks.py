@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from memcfg import Plan, Problem, RunError, hookimpl
+from memcfg.arriving import arrive
 from memcfg.engine.evidence import Effective
-from memcfg_quantization.layers import already, mode_of, quantise, unpacked
+from memcfg_quantization.layers import already, forget_inputs, mode_of, quantise, unpacked
+from memcfg_quantization.simulated import stand_ins
 
 TEACHER = "gkd.teacher"
 """The option that names a teacher."""
@@ -22,7 +24,8 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     """The model frozen, on its device, with the weights of its linear layers in few bits.
 
     Raises `RunError` for a model that is quantised in another way already."""
-    if plan["quantization.mode"] == "none":
+    if plan["quantization.mode"] == "none":  # only a teacher is quantised
+        arrive(model)
         return model
     if plain := unpacked(model):
         text = f"`{plan.get('model.path')}` says that its weights are quantised, and those of `{plain[0]}` are not"
@@ -32,8 +35,8 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
         text = f"the model's weights are {', '.join(f'`{mode}`' for mode in other)} already"
         raise RunError(Problem(text, key="quantization.mode", fix=f"quantization.mode={other[0]}"))
     model.requires_grad_(False)
-    device = _packed(plan, model, "quantization.mode")
-    model.to(device)
+    _pack(plan, model, "quantization.mode")
+    forget_inputs(model)
     # what peft asks to know which of its layers fit
     model.is_loaded_in_8bit = plan["quantization.mode"] == "int8"  # type: ignore[assignment]
     model.is_loaded_in_4bit = plan["quantization.mode"] != "int8"  # type: ignore[assignment]
@@ -44,8 +47,14 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 def memcfg_companion(plan: Plan, model: torch.nn.Module, key: str) -> torch.nn.Module:
     """A teacher with the weights of its linear layers in few bits, where `quantization.teacher` says so."""
     if key == TEACHER and (plan.get("quantization.teacher") or "none") != "none" and not already(model):
-        _packed(plan, model, "quantization.teacher")
+        _pack(plan, model, "quantization.teacher")
     return model
+
+
+@hookimpl
+def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
+    """Products with packed weights, taken apart as a GPU computes them."""
+    return {**stands_in, **stand_ins()} if plan.device == "cuda" else stands_in
 
 
 @hookimpl
@@ -65,14 +74,11 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     return found
 
 
-def _packed(plan: Plan, model: torch.nn.Module, key: str) -> torch.device:
-    """The model's linear layers in the bits that the option `key` says, and the device that they are on now."""
+def _pack(plan: Plan, model: torch.nn.Module, key: str) -> None:
+    """Pack the weights of the model's linear layers, as the option `key` says."""
     # it would say at every product that it computes in float16, which is what eight-bit products are made of
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
-    where = next(model.parameters()).device
-    device = where if where.type == "meta" else torch.device(plan.device)
-    quantise(plan, model, device, key)
-    return device
+    quantise(plan, model, key)
 
 
 def _seen(layers: Sequence[Any]) -> tuple[Any, str]:
