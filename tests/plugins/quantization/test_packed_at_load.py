@@ -22,8 +22,8 @@ from memcfg.arriving import held
 from memcfg.planner import standins
 from memcfg.planner.hosts import machine_of
 from memcfg.planner.simulate import Watched, record
-from memcfg.planner.tracker import Tracker
 from memcfg.planner.trace import Trace
+from memcfg.planner.tracker import Tracker
 from memcfg.registry import Registry, load
 from memcfg.simulated import listening
 from memcfg.testing import PeakMemory
