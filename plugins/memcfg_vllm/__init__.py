@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Advise, Bool, Check, Default, Enum, Fact, Forbid, NotYet, Plugin, Require, Setting, key, only_when
+from memcfg import Advise, Bool, Check, Default, Enum, Fact, Forbid, Plugin, Require, Setting, key, only_when
 
 trainer = key("trainer.name")
 on = key("generation.backend") == "vllm"
@@ -20,9 +20,6 @@ transfer = Enum(
     ("nccl", "files"),
     doc="how weights get to the server: from GPU to GPU, or through a folder",
     free=True,
-)
-quantization = Enum(
-    "vllm.quantization", ("none", "bitsandbytes"), role="derived", doc="how vLLM loads the policy's weights"
 )
 model_impl = Setting(
     "vllm.model_impl",
@@ -85,7 +82,7 @@ plugin = Plugin(
     name="vllm",
     doc="samples completions with vLLM",
     options=[
-        mode, sleep, transfer, quantization, model_impl, memory, length, parallel, regex, url, host, port, timeout, folder,
+        mode, sleep, transfer, model_impl, memory, length, parallel, regex, url, host, port, timeout, folder,
         group_port, installed, for_cpus,
     ],
     rules=[
@@ -98,11 +95,6 @@ plugin = Plugin(
         Default(
             transfer, "files", when=on & (mode == "server") & (key("device.type") == "cpu"), id="vllm.transfer.cpu",
             because="NCCL moves nothing from a CPU",
-        ),
-        Default(quantization, "none", when=on, id="vllm.quantization.default", because="the policy is not quantised"),
-        Default(
-            quantization, "bitsandbytes", when=on & (mode == "colocate") & key("quantization.mode").isin("nf4", "fp4"),
-            id="vllm.quantization.bitsandbytes", because="the policy's weights are four-bit ones of bitsandbytes",
         ),
         Default(
             memory, 0.55, when=on & (trainer == "online_dpo"), id="vllm.gpu_memory_utilization.online_dpo",
@@ -147,11 +139,6 @@ plugin = Plugin(
             suggest=["vllm.mode=colocate", "vllm.sleep=false"], ref=SLEEP,
         ),
         Forbid(
-            on & (mode == "colocate") & (key("quantization.mode") == "int8"), id="vllm.quantization.int8",
-            because="vLLM cannot take over weights in eight bits of bitsandbytes",
-            suggest=["quantization.mode=nf4", "generation.backend=transformers"],
-        ),
-        Forbid(
             on & key("zero3.gather_for_generation").off, id="vllm.zero3.gather",
             because="vLLM is given whole weights, which are gathered first",
             suggest=["zero3.gather_for_generation=true", "generation.backend=transformers"],
@@ -163,6 +150,11 @@ plugin = Plugin(
         Advise(
             "start the vLLM server with processed log-probabilities: the correction compares them with the model's own",
             when=on & (mode == "server") & key("grpo.correction").on, id="vllm.server.logprobs",
+        ),
+        Advise(
+            "vLLM holds whole weights of a quantised policy, in the type of its embeddings; `vllm.sleep=true` gives their memory "
+            "back while training",
+            when=on & (mode == "colocate") & sleep.off & (key("quantization.mode") != "none"), id="vllm.quantization.whole",
         ),
         *only_when(on, mode, sleep, regex, because="only `generation=vllm` reads it"),
         *only_when(
@@ -179,12 +171,6 @@ plugin = Plugin(
     hooks="memcfg_vllm.hooks",
     preflight="memcfg_vllm.probe:look",
     active=on,
-    not_yet=[
-        NotYet(
-            on & (key("quantization.mode") != "none"),
-            "vLLM 0.31 takes over weights in place, and cannot quantise them by bitsandbytes while it does",
-        )
-    ],
     allowed={
         "conflict-after-one-choice generation.backend=vllm": "on a host without a GPU only the user can say where the server is"
     },

@@ -17,7 +17,7 @@ from memcfg import Plan, Problem, RunError
 from memcfg.engine.forward import causal_model
 from memcfg.rollouts import Sample
 from memcfg_vllm.engine import Engine
-from memcfg_vllm.weights import current, described
+from memcfg_vllm.weights import current, described, dtype_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -68,7 +68,7 @@ def made(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase)
     try:
         with random_kept():  # vLLM seeds the whole process
             engine = Engine(
-                str(folder), alone=plan.get("world.size", 1) == 1, dtype=str(inner.dtype).removeprefix("torch."),
+                str(folder), alone=plan.get("world.size", 1) == 1, dtype=str(dtype_of(inner)).removeprefix("torch."),
                 tensor_parallel_size=plan["vllm.tensor_parallel"],
                 gpu_memory_utilization=plan["vllm.gpu_memory_utilization"],
                 max_model_len=plan["vllm.max_model_length"], enable_sleep_mode=plan["vllm.sleep"],

@@ -13,6 +13,7 @@ import torch
 
 from memcfg import Problem, RunError
 from memcfg.engine.forward import causal_model
+from memcfg_vllm.packed import packed, whole
 
 Named = Iterator[tuple[str, torch.Tensor]]
 
@@ -35,9 +36,17 @@ def current(model: torch.nn.Module) -> Named:
 def described(inner: Any) -> Any:
     """The model's configuration, which names its class: vLLM would take a model without one for something that only embeds."""
     config = copy.deepcopy(inner.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # what is given is whole
     # FSDP2 puts a class of its own before the model's
     config.architectures = [next(c.__name__ for c in type(inner).__mro__ if not c.__name__.startswith("FSDP"))]
     return config
+
+
+def dtype_of(inner: Any) -> torch.dtype:
+    """The type of the model's weights that are not packed; its embeddings are never."""
+    found: torch.dtype = inner.get_input_embeddings().weight.dtype
+    return found
 
 
 def version(model: torch.nn.Module) -> int:
@@ -71,7 +80,8 @@ def _converted(inner: Any) -> bool:
 def _own(inner: torch.nn.Module) -> Named:
     """Under the names that the model had before it was adapted."""
     seen: set[int] = set()
-    for prefix, layer, made in _layers(inner):
+    dtype = dtype_of(inner)
+    for prefix, layer, made in _layers(inner, dtype):
         for name, tensor in layer.named_parameters(recurse=False):
             if made or id(tensor) not in seen:
                 yield f"{prefix}.{name}" if prefix else name, _whole(tensor)
@@ -80,26 +90,29 @@ def _own(inner: torch.nn.Module) -> Named:
 
 
 def _layers(
-    module: torch.nn.Module, prefix: str = "", made: bool = False
+    module: torch.nn.Module, dtype: torch.dtype, prefix: str = "", made: bool = False
 ) -> Iterator[tuple[str, torch.nn.Module, bool]]:
-    """The modules that hold parameters, adapted ones as they would be without an adapter, and whether they were made."""
-    plain = _unadapted(module)
+    """The modules that hold parameters, adapted and packed ones as whole ones without an adapter, and whether they were made."""
+    plain = _unadapted(module, dtype)
     if plain is not module:
-        yield from _layers(plain, prefix, made=True)
+        yield from _layers(plain, dtype, prefix, made=True)
         return
     yield prefix, module, made
     for name, child in module.named_children():
-        yield from _layers(child, f"{prefix}.{name}" if prefix else name, made)
+        yield from _layers(child, dtype, f"{prefix}.{name}" if prefix else name, made)
 
 
-def _unadapted(module: Any) -> torch.nn.Module:
-    """A layer with its adapter's change in its weight; the copy that is trained in a layer's place; or the module itself."""
+def _unadapted(module: Any, dtype: torch.dtype) -> torch.nn.Module:
+    """A layer with its adapter's change in its weight, unpacked to `dtype` where it is packed; the copy that is trained in a
+    layer's place; or the module itself."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     if hasattr(module, "modules_to_save") and hasattr(module, "original_module"):
         active = [name for name in module.active_adapters if name in module.modules_to_save]
         chosen: torch.nn.Module = module.modules_to_save[active[0]] if active else module.original_module
         return chosen
+    if packed(module):
+        return whole(module, dtype)
     if not isinstance(module, BaseTunerLayer):
         return module  # type: ignore[no-any-return]
     copied: Any = copy.deepcopy(module)

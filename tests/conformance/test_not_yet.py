@@ -13,7 +13,6 @@ REFUSED = {
     "moe": ["moe.aux=true"],
     "peft": ["peft.method=adalora"],
     "vision": ["vision.data=true"],
-    "vllm": ["generation.backend=vllm and quantization.mode!=none"],
 }
 """Take a line out when what it names can be run."""
 

@@ -136,6 +136,25 @@ def test_an_adapter_is_merged_on_the_way(built: Any) -> None:
     assert [sample.ids for sample in samples] != plain, "the adapter does something"
 
 
+def test_packed_weights_are_given_whole(built: Any) -> None:
+    import copy
+
+    pytest.importorskip("bitsandbytes")
+    import peft
+    from memcfg_quantization.hooks import memcfg_patch_model
+
+    from memcfg import Decision, Plan
+
+    chosen = {"quantization.mode": "nf4", "device.type": "cpu", "quantization.double": False}
+    plan = Plan({key: Decision(value, "default") for key, value in chosen.items()})
+    base = memcfg_patch_model(plan=plan, model=copy.deepcopy(built.model))
+    model = peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"]))
+    nudged(model, 7)
+    samples = greedy(built.generation, model)
+    holds(model, samples, built.generation.ends)
+    assert [s.ids for s in samples] != [s.ids for s in greedy(built.generation, built.model)], "packing rounds"
+
+
 def test_no_random_stream_is_touched(built: Any) -> None:
     before_set_up, after_set_up = built.streams
     assert before_set_up == after_set_up

@@ -7,9 +7,10 @@ from typing import Any
 import peft
 import pytest
 import torch
-from memcfg_vllm.weights import check, current, version
+from memcfg_vllm.weights import check, current, described, version
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from memcfg import RunError
+from memcfg import Decision, Plan, RunError
 from memcfg.engine.forward import causal_model
 
 pytestmark = pytest.mark.torch
@@ -100,3 +101,49 @@ def test_the_version_moves_with_every_update(bench: Any) -> None:
             optimizer.step()
             seen.append(version(model))
         assert len(set(seen)) == 3
+
+
+def tiny(*, bias: bool) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 48, "intermediate_size": 146, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=40, attention_bias=bias, mlp_bias=bias, **sizes)).train()
+
+
+def quantised(mode: str, model: Any) -> Any:
+    from memcfg_quantization.hooks import memcfg_patch_model
+
+    values = {"quantization.mode": mode, "device.type": "cpu", "quantization.double": True}
+    return memcfg_patch_model(
+        plan=Plan({key: Decision(value, "default") for key, value in values.items()}), model=model
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "adapter"),
+    [("nf4", None), ("nf4", "lora"), ("nf4", "dora"), ("nf4", "ia3"), ("int8", None), ("int8", "lora")],
+)
+def test_a_quantised_model_is_given_whole_and_stays_as_it_was(mode: str, adapter: str | None) -> None:
+    """A plain model of these weights says what the quantised one does; merging would have packed the sum a second time."""
+    bnb = pytest.importorskip("bitsandbytes")
+    model: Any = quantised(mode, tiny(bias=adapter is None))
+    if adapter is not None:
+        model = peft.get_peft_model(model, CONFIGS[adapter]())
+        torch.manual_seed(1)
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data.add_(0.05 * torch.randn_like(parameter))
+    modes = [m.training for m in model.modules()]
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items() if isinstance(tensor, torch.Tensor)}
+    found = dict(current(model))
+    assert [m.training for m in model.modules()] == modes
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+    plain: Any = tiny(bias=adapter is None)
+    assert found.keys() == plain.state_dict().keys()
+    assert plain.load_state_dict(found)
+    ids = torch.arange(18).view(2, 9)
+    with torch.no_grad():
+        wanted, given = model.eval()(ids, use_cache=False).logits, plain.eval()(ids, use_cache=False).logits
+    far = float((given - wanted).norm() / wanted.norm())
+    assert far < (1e-5 if mode == "nf4" else 0.02), "eight-bit layers also round what flows into them"
+    assert not hasattr(described(causal_model(model)), "quantization_config")
+    assert any(isinstance(m, bnb.nn.Linear4bit | bnb.nn.Linear8bitLt) for m in model.modules())
