@@ -3,6 +3,10 @@
     python benchmarks/distributed.py --out one.jsonl                                        one GPU: what others are held to
     torchrun --nproc-per-node 2 benchmarks/distributed.py --out two.jsonl --base one.jsonl
     torchrun --nproc-per-node 2 benchmarks/distributed.py --out FILE --tiny                 small enough for a CPU
+    torchrun --nproc-per-node 1 benchmarks/distributed.py --out FILE --alone                each strategy in a single process
+
+`--alone` shows, where there is one GPU, that a strategy runs there with NCCL and takes the steps of none (memcfg itself refuses to
+spread work over one process). It says nothing about speed on several.
 
 Each line of the file is one training by `memcfg.engine.execute.train`: a published shape with random bfloat16 weights, rows
 packed to 4,096 tokens, AdamW, the same rows in every step whatever the number of ranks.
@@ -22,6 +26,7 @@ import gc
 import json
 import os
 import random
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +40,7 @@ import torch.distributed as dist
 
 import memcfg
 from memcfg.engine.execute import train
+from memcfg.engine.joining import Group, spreads
 from memcfg.errors import MemcfgError
 from memcfg.registry import load
 
@@ -57,6 +63,7 @@ class Bench:
         self.runs = 0
         self.rows = folder / "rows.jsonl"
         self.length = 64 if asked.tiny else 4096
+        self.strategies = asked.strategies if WORLD > 1 or asked.alone else ["none"]
         if RANK == 0:
             folder.mkdir(parents=True, exist_ok=True)
             write_rows(self.rows, 4 * self.length * asked.rows * asked.steps // 16)
@@ -68,7 +75,7 @@ class Bench:
             *shape, "data=jsonl", f"data.path={self.rows}", "data.eval_rows=1", "packing=bfd_split",
             f"truncation.max_length={self.length}", "run.batch_size=1", f"run.accumulation={accumulation}",
             f"run.steps={self.asked.steps}", "run.log_steps=1", "run.warmup_steps=0", "run.scheduler=constant",
-            "run.learning_rate=1e-5", f"distributed={strategy if WORLD > 1 else 'none'}", *more,
+            "run.learning_rate=1e-5", f"distributed={strategy}", *more,
         ]  # fmt: skip
 
     def trained(self, overrides: Sequence[str], folder: Path | None = None) -> dict[str, Any]:
@@ -78,7 +85,10 @@ class Bench:
         folder = folder or self.folder / f"run{self.runs}"
         begin = time.perf_counter()
         plan = memcfg.resolve([*overrides, f"run.dir={folder}"])
-        train(plan, load().hooks(plan), folder)
+        hooks = load().hooks(plan)
+        train(plan, hooks, folder, group=alone(plan, hooks) if self.asked.alone else None)
+        if RANK == 0:
+            shutil.rmtree(folder / "model")
         peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
         peaks: list[Any] = [peak] * WORLD
         if WORLD > 1:
@@ -89,6 +99,7 @@ class Bench:
             "loss": [line["loss"] for line in steps], "grad_norm": [line["grad_norm"] for line in steps],
             "tokens_per_second": statistics.median([line["tokens_per_second"] for line in steps][WARM:] or [0.0]),
             "peak_bytes": peaks, "seconds": time.perf_counter() - begin,
+            **({"sampling_seconds": [line["sampling_seconds"] for line in steps]} if "sampling_seconds" in steps[-1] else {}),
         }  # fmt: skip
 
     def note(self, part: str, **found: Any) -> None:
@@ -115,6 +126,16 @@ def write_rows(file: Path, words: int) -> None:
             kept += count
 
 
+def alone(plan: Any, hooks: Any) -> Group:
+    """Everything that several processes do when they meet, in a single one."""
+    if not spreads(plan):
+        return Group()
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if plan.device == "cuda" else "gloo")
+    hooks.spread(plan=plan).join()
+    return Group()
+
+
 def free() -> None:
     gc.collect()
     if torch.cuda.is_available():
@@ -127,12 +148,13 @@ def free() -> None:
 
 def part_train(bench: Bench, base: dict[str, dict[str, Any]]) -> None:
     for name in bench.asked.shapes:
-        for strategy in bench.asked.strategies if WORLD > 1 else ("none",):
+        for strategy in bench.strategies:
 
             def one(name: str = name, strategy: str = strategy) -> dict[str, Any]:
                 overrides = bench.plan(shape(name, bench.asked.tiny), strategy)
                 found = bench.trained(overrides)
-                return found | {"predicted_bytes": predicted(overrides)} | beside(found, base.get(name))
+                said = None if bench.asked.alone else predicted(overrides)
+                return found | {"predicted_bytes": said} | beside(found, base.get(name), bench.asked.alone)
 
             bench.tried("train", {"shape": name, "strategy": strategy}, one)
 
@@ -149,16 +171,16 @@ def predicted(overrides: Sequence[str]) -> int | None:
         return None
 
 
-def beside(found: dict[str, Any], one: dict[str, Any] | None) -> dict[str, Any]:
-    """How far from one GPU."""
+def beside(found: dict[str, Any], one: dict[str, Any] | None, alone: bool) -> dict[str, Any]:
+    """How far from one GPU; on several how well they are used."""
     if one is None:
         return {}
     apart = {
         key: max(abs(a - b) / abs(b) for a, b in zip(found[key], one[key], strict=True))
         for key in ("loss", "grad_norm")
     }
-    efficiency = found["tokens_per_second"] / (WORLD * one["tokens_per_second"])
-    return {"apart": apart, "same": max(apart.values()) <= TOLERANCE, "efficiency": efficiency}
+    same = {"apart": apart, "same": max(apart.values()) <= TOLERANCE}
+    return same if alone else same | {"efficiency": found["tokens_per_second"] / (WORLD * one["tokens_per_second"])}
 
 
 def part_loss(bench: Bench) -> None:
@@ -212,7 +234,7 @@ def gathers_of_head() -> Iterator[list[int]]:
 
 
 def part_resume(bench: Bench) -> None:
-    for strategy in bench.asked.strategies if WORLD > 1 else ("none",):
+    for strategy in bench.strategies:
 
         def one(strategy: str = strategy) -> dict[str, Any]:
             plan = [*bench.plan(shape(bench.asked.shapes[0], bench.asked.tiny), strategy), "run.steps=4"]
@@ -220,6 +242,9 @@ def part_resume(bench: Bench) -> None:
             whole = bench.trained([*plan, "run.save_steps=2"], first)
             resumed = bench.trained([*plan, f"run.resume={first / 'checkpoint-2'}"], again)
             last = [whole["loss"][2:], resumed["loss"][-2:]]
+            if RANK == 0:
+                for folder in (first, again):
+                    shutil.rmtree(folder)
             return {"losses": last, "apart": max(abs(a - b) for a, b in zip(*last, strict=True))}
 
         bench.tried("resume", {"strategy": strategy}, one)
@@ -250,9 +275,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8, help="packed rows in a step, over all ranks")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument(
-        "--rollouts", nargs="*", default=["rewards.functions=[kinds]"], help="overrides for GRPO's runs"
+        "--rollouts", nargs="*", default=["rewards.functions=[finished]"], help="overrides for GRPO's runs"
     )
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="strategies in a single process, started by torchrun")
     asked = parser.parse_args()
     if asked.tiny:
         asked.shapes, asked.rows, asked.steps = ["tiny"], min(asked.rows, 4), min(asked.steps, 4)
@@ -264,7 +290,7 @@ def main() -> None:
     for part in asked.parts.split(","):
         {"train": lambda: part_train(bench, base), "loss": lambda: part_loss(bench), "head": lambda: part_head(bench),
          "resume": lambda: part_resume(bench), "rollouts": lambda: part_rollouts(bench)}[part]()  # fmt: skip
-        if WORLD == 1 and part == "train" and asked.parts == parser.get_default("parts"):
+        if bench.strategies == ["none"] and part == "train" and asked.parts == parser.get_default("parts"):
             break  # the other parts are about several
     about = {name: version(name) for name in ("torch", "transformers", "accelerate")}
     if RANK == 0:
@@ -272,7 +298,7 @@ def main() -> None:
         asked.out.write_text(
             "".join(json.dumps(x) + "\n" for x in [{"about": about | {"device": device}}, *bench.lines])
         )
-    if WORLD > 1:
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 

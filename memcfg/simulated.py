@@ -25,15 +25,24 @@ A backend without one is not simulated."""
 
 
 @dataclass(frozen=True)
+class Together:
+    """Modules whose weights are gathered together, before the first of them computes. `kept`: they stay until their gradients
+    are there, instead of being let go after the forward and gathered again for the backward."""
+
+    modules: tuple[torch.nn.Module, ...]
+    kept: bool = False
+
+
+@dataclass(frozen=True)
 class RankView:
     """One rank's view of `world` processes that share a model.
 
-    With `units`, weights, gradients and optimizer states are shards, and each of the modules that it names is gathered whole
-    while it computes, as torch's `fully_shard` does; what belongs to no unit is gathered for the whole step. Without, each
-    process holds everything, and a second copy of the gradients in the buckets that are averaged."""
+    With `units`, weights, gradients and optimizer states are shards, and what it gives is gathered whole while it computes, as
+    torch's `fully_shard` does; a weight belongs to the first that has it, and what belongs to none is gathered for the whole
+    step. Without, each process holds everything, and a second copy of the gradients in the buckets that are averaged."""
 
     world: int
-    units: Callable[[torch.nn.Module], Sequence[torch.nn.Module]] | None = None
+    units: Callable[[torch.nn.Module], Sequence[Together]] | None = None
 
 
 class Beside(Protocol):

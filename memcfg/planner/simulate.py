@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -105,8 +105,8 @@ def record(
     with _undisturbed(), standins.in_place(places), tracker, listening(tracker):
         tracker.enter(0, "load")
         run = build(plan, watched, device="meta", data=False)
-        attach_head(run.model, Phased(run.head, tracker))
         shards = _shared(view, tracker, run.model)
+        attach_head(run.model, Phased(run.head, tracker, shards))
         tracker.watching = False
         feed = _feed(run, tracker, stand_ins, lengths)
         tracker.watching = True
@@ -182,8 +182,9 @@ def _backward(tracker: Tracker, number: int) -> Any:
 class Phased:
     """A head that says when it is at work."""
 
-    def __init__(self, head: Any, tracker: Tracker) -> None:
+    def __init__(self, head: Any, tracker: Tracker, shards: Shards | None) -> None:
         self._head, self._tracker = head, tracker
+        self._whole: Callable[[], AbstractContextManager[None]] = nullcontext if shards is None else shards.head
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._head, name)
@@ -196,7 +197,8 @@ class Phased:
             if before == "forward":
                 tracker.enter(number, "loss")
             try:
-                return call(*args, **kwargs)
+                with self._whole():
+                    return call(*args, **kwargs)
             finally:
                 if before == "forward":
                     tracker.enter(number, before)

@@ -49,9 +49,9 @@ def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
         )
     if strategy == "ddp":
         return stands_in | {RANK_VIEW: RankView(world)}
-    from memcfg_distributed.shards import layers_of
+    from memcfg_distributed.shards import units_of
 
-    return stands_in | {RANK_VIEW: RankView(world, layers_of)}
+    return stands_in | {RANK_VIEW: RankView(world, units_of)}
 
 
 @hookimpl

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, fsdp_utils
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from memcfg import Plan
+from memcfg.simulated import Together
 from memcfg_distributed.replicas import CONFIGURED, backend_of, fresh_state
 
 
@@ -59,10 +60,21 @@ def loaded_on(plan: Plan) -> str:
     return plan.device if early else "cpu"
 
 
-def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers that are sharded, and gathered, one by one."""
+def units_of(model: torch.nn.Module) -> list[Together]:
+    """What Accelerate has gathered together: each layer; the input embeddings; and, where they are found, the last norm with
+    the output layer (and the embeddings that it shares), which stay. Accelerate before 1.15 leaves all but the layers together."""
     names = layer_names(model)
-    return [module for module in model.modules() if type(module).__name__ in names]
+    found = [Together((module,)) for module in model.modules() if type(module).__name__ in names]
+    last_norm: Any = getattr(fsdp_utils, "_find_final_norm", None)
+    if last_norm is None:
+        return found
+    embed, head = (getattr(model, f"get_{end}_embeddings", lambda: None)() for end in ("input", "output"))
+    weights = [getattr(module, "weight", None) for module in (embed, head)]
+    tied = weights[0] is not None and weights[0] is weights[1]
+    if embed is not None and not tied:
+        found.append(Together((embed,)))
+    tail = tuple(m for m in (last_norm(model), embed if tied else None, head) if m is not None)
+    return [*found, Together(tail, kept=True)] if tail else found
 
 
 def layer_names(model: torch.nn.Module) -> list[str]:

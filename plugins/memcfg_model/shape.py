@@ -39,15 +39,17 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
         with init_empty_weights(include_buffers=False):
             built = AutoModelForCausalLM.from_config(config(plan), dtype=dtype)
         built.tie_weights()  # without storage each place of a shared weight was given one of its own
-    hold(built, None if device == "meta" else _drawn(torch.device(device), plan["run.seed"]))
+    hold(built, None if device == "meta" else _drawn(torch.device(device), plan))
     if not packed(plan):
         arrive(built)
     return built
 
 
-def _drawn(device: torch.device, seed: int) -> Bring:
-    """Random weights on `device`, in the order in which they are brought; tied ones once."""
-    generator = torch.Generator(device).manual_seed(seed)
+def _drawn(device: torch.device, plan: Plan) -> Bring:
+    """Random weights on `device`, in the order in which they are brought; tied ones once.
+
+    A model that waits on the host to go to a GPU in shards is drawn on the GPU too: it is the one that would lie there whole."""
+    generator = torch.Generator("cuda" if plan.device == "cuda" else device).manual_seed(plan["run.seed"])
     done: WeakValueDictionary[int, torch.nn.Parameter] = WeakValueDictionary()  # those that are packed go at once
 
     def bring(module: torch.nn.Module) -> None:
@@ -65,5 +67,6 @@ def _drawn(device: torch.device, seed: int) -> Bring:
 
 
 def _weights(like: torch.Tensor, device: torch.device, generator: torch.Generator) -> torch.Tensor:
-    empty = torch.empty_like(like, device=device)
-    return empty.fill_(1.0) if like.dim() < 2 else empty.normal_(std=SCALE, generator=generator)
+    if like.dim() < 2:
+        return torch.ones_like(like, device=device)
+    return torch.empty_like(like, device=generator.device).normal_(std=SCALE, generator=generator).to(device)

@@ -14,7 +14,7 @@ from memcfg.planner.sharding import Shards, shard_bytes
 from memcfg.planner.simulate import simulate
 from memcfg.planner.tracker import Tracker
 from memcfg.registry import Registry, load
-from memcfg.simulated import RankView
+from memcfg.simulated import RankView, Together
 
 pytestmark = pytest.mark.torch
 
@@ -31,6 +31,10 @@ class Small(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.b(self.a(x * self.scale))
+
+
+def layers(model: Small) -> list[Together]:
+    return [Together((model.a,)), Together((model.b,))]
 
 
 def told(tracker: Tracker) -> list[tuple[str, str, int]]:
@@ -55,20 +59,21 @@ def micro_batch(tracker: Tracker, shards: Shards, model: Small, final: bool = Tr
 def test_layers_are_gathered_one_by_one_and_their_gradients_summed_as_soon_as_they_are_whole() -> None:
     model = Small()
     with Tracker(CPU) as tracker:
-        shards = Shards(RankView(2, lambda m: [m.a, m.b]), tracker, model)
+        shards = Shards(RankView(2, layers), tracker, model)
         micro_batch(tracker, shards, model)
     assert told(tracker) == [
         # what is in no layer, for the whole micro-batch
         ("+", "all_gather", ROOT), ("+", "copy_out", ROOT),
-        # forward: the buffer of one gather goes when the next has arrived
+        # forward: the buffer of one gather goes when the next has arrived, the last one when the model is through
         ("+", "all_gather", A), ("-", "all_gather", ROOT), ("+", "copy_out", A), ("-", "copy_out", A),
-        ("+", "all_gather", B), ("-", "all_gather", A), ("+", "copy_out", B), ("-", "copy_out", B),
-        # backward: the last layer is gathered again, and the one before it is on its way
-        ("+", "all_gather", B), ("-", "all_gather", B), ("+", "copy_out", B), ("-", "all_gather", B),
-        ("+", "all_gather", A), ("+", "reduce_scatter", B), ("+", "reduce_scatter", B // 2), ("-", "copy_out", B),
+        ("+", "all_gather", B), ("-", "all_gather", A), ("+", "copy_out", B), ("-", "copy_out", B), ("-", "all_gather", B),
+        # backward: what belongs to no layer is there still, and the last layer is on its way
+        ("+", "all_gather", B), ("+", "copy_out", B), ("-", "all_gather", B),
+        # the one before it is on its way, and the gradients of the last are summed
+        ("+", "all_gather", A), ("-", "copy_out", B), ("+", "reduce_scatter", B), ("+", "reduce_scatter", B // 2),
         ("+", "copy_out", A), ("-", "all_gather", A),
-        ("-", "reduce_scatter", B), ("+", "reduce_scatter", A), ("+", "reduce_scatter", A // 2), ("-", "copy_out", A),
-        ("-", "reduce_scatter", A), ("+", "reduce_scatter", ROOT), ("+", "reduce_scatter", ROOT // 2), ("-", "copy_out", ROOT),
+        ("-", "copy_out", A), ("-", "reduce_scatter", B), ("+", "reduce_scatter", A), ("+", "reduce_scatter", A // 2),
+        ("-", "copy_out", ROOT), ("-", "reduce_scatter", A), ("+", "reduce_scatter", ROOT), ("+", "reduce_scatter", ROOT // 2),
         ("-", "reduce_scatter", ROOT),
     ]  # fmt: skip
 
@@ -76,7 +81,7 @@ def test_layers_are_gathered_one_by_one_and_their_gradients_summed_as_soon_as_th
 def test_gradients_stay_whole_until_the_last_micro_batch_and_are_shards_in_the_update() -> None:
     model = Small()
     with Tracker(CPU) as tracker:
-        shards = Shards(RankView(2, lambda m: [m.a, m.b]), tracker, model)
+        shards = Shards(RankView(2, layers), tracker, model)
         micro_batch(tracker, shards, model, final=False)
         assert all(p.grad is not None for p in model.parameters())
         micro_batch(tracker, shards, model)
