@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg_optimizer.in_backward import InBackward
-from memcfg_optimizer.kinds import KINDS, SETTINGS, built, name_of
+from memcfg_optimizer.kinds import KINDS, SEEDED, SETTINGS, built, name_of
 
 
 @hookimpl
@@ -21,6 +22,9 @@ def memcfg_optimizer(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimize
         values["betas"] = tuple(map(float, values["betas"]))
     if "fused" in values:
         values["fused"] = bool(values["fused"]) and plan.device == "cuda" and name != "adamw_offload"
+    if name in SEEDED:
+        values["seed"] = int(plan.get("run.seed") or 0)
+        values["kernel"] = plan.device == "cuda" and find_spec("triton") is not None
     made = built(name, groups(model, plan["optimizer.weight_decay"]), lr=plan["run.learning_rate"], **values)
     return InBackward(made) if plan.get("optimizer.in_backward") else made
 
@@ -33,6 +37,7 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     held = [p for group in optimizer.param_groups for p in group["params"]]
     seen = (
         f"{type(inner).__name__} over {len(held)} tensors, {sum(p.numel() for p in held):,} parameters{_states(inner)}"
+        + (f", moved {inner.kernels} times by one kernel" if getattr(inner, "kernels", 0) else "")
     )
     if plan["optimizer.name"] in KINDS or name_of(inner) in KINDS:
         found = [*found, Effective("optimizer.name", name_of(inner), seen)]

@@ -34,6 +34,9 @@ SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The settings `optimizer.*` that each takes besides learning rate and weight decay."""
 
+SEEDED: Final = ("adamw_bf16",)
+"""Those that draw random numbers of their own, from `run.seed`."""
+
 FIXED: Final[Mapping[str, dict[str, Any]]] = {
     # the learning rate of the plan, as for every other optimizer, and not one relative to the weights
     "adafactor": {"scale_parameter": False, "relative_step": False, "warmup_init": False},

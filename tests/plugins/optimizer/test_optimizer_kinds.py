@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from memcfg_optimizer import plugin
+from memcfg_optimizer import plugin, stochastic
 from memcfg_optimizer.hooks import memcfg_evidence, memcfg_optimizer
 from memcfg_optimizer.in_backward import InBackward
 from memcfg_optimizer.kinds import KINDS
-from memcfg_optimizer.stochastic import store_
+from memcfg_optimizer.stochastic import keys, noise, store_
 
 from memcfg import Decision, Plan, RunError
 from memcfg.engine.evidence import compare
@@ -160,16 +160,52 @@ def test_updates_too_small_for_bfloat16_count_on_average() -> None:
     torch.manual_seed(0)
     values = torch.full((20_000,), 1.0 + 2.0**-10)  # an eighth of bfloat16's last bit above one
     target = torch.empty(20_000, dtype=torch.bfloat16)
-    store_(target, values.clone())
+    store_(target, values.clone(), noise(target, 0, *keys(0, 1, 2))[0] & 0xFFFF)
     assert set(target.tolist()) == {1.0, 1.0 + 2.0**-7}
     assert float(target.double().mean()) == pytest.approx(1.0 + 2.0**-10, abs=5e-5)
     assert float(values.bfloat16().double().mean()) == 1.0, "rounded to nearest, they are lost"
 
 
+def test_random_bits_are_even_and_differ_from_step_to_step_and_tensor_to_tensor() -> None:
+    """Each of 32 bits is set in half of the elements, and no two streams have more in common than chance gives."""
+    like = torch.empty(1 << 16)
+    found = {(step, number): noise(like, 0, *keys(3, step, number)) for step in (1, 2) for number in (0, 1)}
+    streams = [one for both in found.values() for one in both]
+    for stream in streams:
+        set_ = torch.stack([(stream >> bit & 1).double().mean() for bit in range(32)])
+        assert float((set_ - 0.5).abs().max()) < 0.01  # five standard deviations
+    for one, other in itertools.combinations(streams, 2):
+        low = torch.stack([(one & 0xFFFF).double(), (other & 0xFFFF).double()])
+        assert abs(float(torch.corrcoef(low)[0, 1])) < 0.02
+    assert torch.equal(noise(like[:100], 500, 7, 8)[0], noise(like, 0, 7, 8)[0][500:600])
+
+
+def test_large_tensors_are_moved_in_pieces_and_others_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, pieced, strange = (model(torch.bfloat16) for _ in range(3))
+    train(made, memcfg_optimizer(plan=plan("adamw_bf16", weight_decay=0.1), model=made))
+    monkeypatch.setattr(stochastic, "PIECE", 1000)
+    train(pieced, memcfg_optimizer(plan=plan("adamw_bf16", weight_decay=0.1), model=pieced))
+    assert torch.equal(weights(pieced), weights(made))
+    strange[0].weight.data = strange[0].weight.data.t().contiguous().t()
+    train(strange, memcfg_optimizer(plan=plan("adamw_bf16", weight_decay=0.1), model=strange))
+    assert torch.equal(weights(strange), weights(made))
+
+
+def test_what_else_draws_random_numbers_changes_no_rounding() -> None:
+    """Processes with the same gradients keep the same weights, whatever each of them has drawn."""
+    made, other = model(torch.bfloat16), model(torch.bfloat16)
+    train(made, memcfg_optimizer(plan=plan("adamw_bf16"), model=made))
+    torch.rand(17)
+    before = torch.get_rng_state()
+    train(other, memcfg_optimizer(plan=plan("adamw_bf16"), model=other))
+    assert torch.equal(weights(other), weights(made))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -3.0, float("inf"), float("-inf"), float("nan"), 3.3e38, 1e-40])
 def test_what_bfloat16_holds_is_stored_as_it_is_and_nothing_else_becomes_infinite(value: float) -> None:
     target = torch.empty(64, dtype=torch.bfloat16)
-    store_(target, torch.full((64,), value))
+    store_(target, torch.full((64,), value), torch.arange(64, dtype=torch.int32) * 1040)
     exact = torch.tensor(value).bfloat16().float()
     if float(exact) == value or value != value:
         assert torch.equal(target.float().nan_to_num(7.0), exact.expand(64).nan_to_num(7.0))
