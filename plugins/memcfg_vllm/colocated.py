@@ -37,7 +37,12 @@ class Colocated:
         self.engine.wake(part)
 
     def load(self, model: torch.nn.Module) -> None:
-        self.engine.load(current(model))
+        weights = current(model)
+        try:
+            self.engine.load(weights)
+        finally:
+            for _ in weights:  # where it failed, the other processes still gather the rest together with this one
+                pass
         if not self.engine.forget():
             text = "vLLM still holds what older weights computed of some prompts"
             raise RunError(Problem(text, key="generation.backend"))

@@ -4,9 +4,8 @@ Where vLLM runs, in this process or behind a server, is a `Backend`'s matter; wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -14,8 +13,10 @@ from memcfg import Away, MemcfgError, Problem, RunError
 from memcfg.rollouts import Sample
 from memcfg_vllm.phases import Phases
 from memcfg_vllm.same import Same
-from memcfg_vllm.teams import Team
+from memcfg_vllm.teams import Team, everywhere
 from memcfg_vllm.weights import check, version
+
+T = TypeVar("T")
 
 HERE = ("vllm.max_model_length", "vllm.max_model_length={}")
 THERE = ("vllm.server_url", "start the server with --max-model-len {}")
@@ -57,18 +58,15 @@ class VLLMGeneration:
         """Wake the `weights` or the `cache`, where they are asleep."""
         if part == "weights":
             if self.phases.wake_weights():
-                with _vllm("waking its weights"):
-                    self.backend.wake(part)
+                _asked("waking its weights", lambda: self.backend.wake(part))
         elif self.phases.wake_cache():
-            with _vllm("waking its cache"):
-                self.backend.wake(part)
+            _asked("waking its cache", lambda: self.backend.wake(part))
 
     def sync(self, model: torch.nn.Module) -> None:
         """Give vLLM the model's weights as they are now. Raises `RunError` for an adapter that weights cannot express."""
         check(model)
         self.phases.begin_loading()
-        with _vllm("taking over the weights"):
-            self.backend.load(model)
+        _asked("taking over the weights", lambda: self.backend.load(model))
         self.phases.end_loading()
         self.loads += 1
         self._model, self._version = model, version(model)
@@ -82,22 +80,17 @@ class VLLMGeneration:
         self.phases.generate()
         own = [(list(prompt), self._request(seed, place, limit)) for place, prompt in enumerate(prompts)]
         asked, mine = self.team.joined(own)
-        if not asked:
-            return []
-        given, requests = [prompt for prompt, _ in asked], [request for _, request in asked]
-        self._check(given, limit)
-        with _vllm("generating"):
-            found = _whole(self.backend.complete(given, requests), len(given))
+        found = _asked("generating", lambda: self._completed(asked, limit))
         self.completions += len(own)
-        if self.same is not None and self._model is not None:
-            self.same.look(self._model, prompts, found[mine])
+        same, model = self.same, self._model
+        if same is not None and model is not None and same.due:
+            everywhere(lambda: same.look(model, prompts, found[mine]))
         return found[mine]
 
     def sleep(self) -> None:
         """Give weights and cache back, where `vllm.sleep` is on; in any case the weights must be given again."""
         if self.phases.sleep():
-            with _vllm("going to sleep"):
-                self.backend.sleep()
+            _asked("going to sleep", self.backend.sleep)
             self.naps += 1
 
     def close(self) -> None:
@@ -107,6 +100,13 @@ class VLLMGeneration:
     def _request(self, seed: int | None, place: int, limit: int) -> dict[str, Any]:
         own = None if seed is None else (seed + place) % 2**31
         return {**self.drawn, "n": 1, "seed": own, "max_tokens": limit, "logprobs": 0, "stop_token_ids": self.ends}
+
+    def _completed(self, asked: Sequence[tuple[list[int], dict[str, Any]]], limit: int) -> list[Sample]:
+        if not asked:
+            return []
+        prompts, requests = [prompt for prompt, _ in asked], [request for _, request in asked]
+        self._check(prompts, limit)
+        return _whole(self.backend.complete(prompts, requests), len(prompts))
 
     def _check(self, prompts: Sequence[Sequence[int]], limit: int) -> None:
         if not all(prompts):
@@ -128,11 +128,15 @@ def _whole(found: Sequence[Sample | None], expected: int) -> list[Sample]:
     return done
 
 
-@contextmanager
-def _vllm(doing: str) -> Iterator[None]:
+def _asked(doing: str, work: Callable[[], T]) -> T:
+    """What vLLM does in each process, or what all of them raise where it fails in one."""
+    return everywhere(lambda: _told(doing, work))
+
+
+def _told(doing: str, work: Callable[[], T]) -> T:
     """vLLM's own errors, told in one line."""
     try:
-        yield
+        return work()
     except (MemcfgError, torch.OutOfMemoryError):
         raise
     except Exception as error:

@@ -16,7 +16,7 @@ from memcfg_vllm.phases import Phases
 from memcfg_vllm.probe import Found
 from memcfg_vllm.same import Same
 from memcfg_vllm.server import Served, Transfer
-from memcfg_vllm.teams import Team
+from memcfg_vllm.teams import Team, everywhere
 from memcfg_vllm.weights import check
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def memcfg_generate(plan: Plan, model: torch.nn.Module, tokenizer: PreTrainedTok
         return VLLMGeneration(backend, phases, drawn(plan), ends, found.longest, same=same, longer=THERE)
     from memcfg_vllm.colocated import made
 
-    engine, phases = made(plan, model, tokenizer), Phases(sleeps=plan["vllm.sleep"])
+    engine, phases = everywhere(lambda: made(plan, model, tokenizer)), Phases(sleeps=plan["vllm.sleep"])
     team, longest = Team.of(plan["vllm.tensor_parallel"]), plan["vllm.max_model_length"]
     return VLLMGeneration(engine, phases, drawn(plan), ends, longest, team, Same(drawn(plan)))
 

@@ -30,9 +30,14 @@ class Same:
         self.possible = _whole_distribution(drawn)
         self.found: float | None = None
 
+    @property
+    def due(self) -> bool:
+        """Whether there is something to compare, and nothing was compared yet: the same for all processes."""
+        return self.possible and self.found is None
+
     def look(self, model: torch.nn.Module, prompts: Sequence[Sequence[int]], samples: Sequence[Sample]) -> None:
         """Raises `RunError` where the samples are another model's. `model` is wrapped; every process must call it."""
-        if self.found is not None or not self.possible:
+        if not self.due:
             return
         inner: Any = model
         while isinstance(getattr(inner, "module", None), torch.nn.Module):

@@ -12,7 +12,7 @@ from memcfg import Problem, RunError
 from memcfg.rollouts import Sample
 from memcfg_vllm.client import Client
 from memcfg_vllm.engine import ENDED
-from memcfg_vllm.teams import agreed, everywhere, met
+from memcfg_vllm.teams import agreed, met
 
 AT_ONCE = 64
 """Requests in flight; vLLM batches them itself."""
@@ -53,11 +53,6 @@ class Served:
 
     def complete(self, prompts: Sequence[Sequence[int]], requests: Sequence[dict[str, Any]]) -> list[Sample | None]:
         """A request for each prompt: several prompts in one would share its seed."""
-        return everywhere(lambda: self._all_completed(prompts, requests))
-
-    def _all_completed(
-        self, prompts: Sequence[Sequence[int]], requests: Sequence[dict[str, Any]]
-    ) -> list[Sample | None]:
         with ThreadPoolExecutor(min(AT_ONCE, len(prompts))) as pool:
             return list(pool.map(self._completed, prompts, requests))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from memcfg import Away, RunError
+from memcfg import Away, Problem, RunError
 
 T = TypeVar("T")
 
@@ -67,18 +67,24 @@ def agreed(work: Callable[[], None], *, first: bool) -> None:
 
 def everywhere(work: Callable[[], T]) -> T:
     """Each process's own work; where one fails, all raise what it raised (of several, the first's), so that none waits for
-    another that has left. None goes on before all are done."""
+    another that has left. What is no `RunError` is raised where it was, and told by the others. None goes on before all are done."""
     if not several():
         return work()
     import torch.distributed as dist
 
-    made, own = None, None
+    made, told, own = None, None, None
     try:
         made = work()
     except RunError as error:
-        own = (type(error), error.problems)
+        told = (type(error), error.problems)
+    except Exception as error:
+        text = " ".join(str(error).split()) or "it says no more"
+        told = (RunError, (Problem(f"process {dist.get_rank()} ended with {type(error).__name__}: {text}"),))
+        own = error
     troubles: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(troubles, own)
+    dist.all_gather_object(troubles, told)
+    if own is not None:
+        raise own
     for kind, problems in filter(None, troubles):
         raised = kind(*problems)
         if isinstance(raised, Away):

@@ -70,6 +70,54 @@ for name, team in (("together", Team.of(2)), ("apart", Team.of(1))):
         except RunError as error:
             said["too long"] = str(error)
 
+# ------------------------------------------------------------------------------------------- an engine that fails
+
+gathered = []
+
+def weights(model):
+    for name, tensor in model.named_parameters():
+        dist.all_reduce(torch.zeros(1))  # as gathering shards is: all of them, or nobody goes on
+        gathered.append(name)
+        yield name, tensor
+
+colocated.current = weights
+
+class Failing(Engine):  # in the second process alone
+    where = None
+    def fails(self, where):
+        if rank == 1 and self.where == where:
+            raise torch.OutOfMemoryError("no room") if where == "memory" else ValueError("the engine is broken")
+    def load(self, given):
+        next(given)
+        self.fails("load")
+        super().load(given)
+    def complete(self, prompts, requests):
+        self.fails("complete")
+        self.fails("memory")
+        return super().complete(prompts, requests)
+    def wake(self, part):
+        self.fails(part)
+    def sleep(self):
+        self.fails("sleep")
+
+def fails(where):
+    engine = Failing()
+    made = VLLMGeneration(Colocated(engine), Phases(sleeps=True), drawn, [2], longest=6)
+    engine.where = where
+    try:
+        try:
+            made.wake("weights")
+            made.sync(model)
+            made.wake("cache")
+            made.generate([[1] * 9] if where == "long" and rank == 1 else [[1, 2]], seed=0, limit=2)
+        finally:
+            made.sleep()
+    except Exception as error:
+        return [type(error).__name__, str(error), getattr(error, "everywhere", None)]
+
+said["failed"] = {where: fails(where) for where in ("weights", "load", "cache", "complete", "memory", "long", "sleep")}
+said["gathered"] = len(gathered)
+
 # ------------------------------------------------------------------------------------------------ a server
 
 def note(what):
@@ -177,3 +225,20 @@ def test_what_the_first_is_told_by_the_server_ends_all(said: Any) -> None:
 
 def test_a_server_that_is_gone_for_one_is_gone_for_all_so_that_they_save_together(said: Any) -> None:
     assert [each["gone"] for each in said[0]] == [["the server is gone", True]] * 2
+
+
+def test_an_engine_that_fails_in_one_process_ends_all_with_one_message(said: Any) -> None:
+    """And whoever gathers weights for it does so to the end, as the others wait for that."""
+    doing = {
+        "weights": "waking its weights", "load": "taking over the weights", "cache": "waking its cache",
+        "complete": "generating", "sleep": "going to sleep",
+    }  # fmt: skip
+    first, second = (each["failed"] for each in said[0])
+    for where, what in doing.items():
+        text = f"`generation.backend`: vLLM failed {what}: ValueError: the engine is broken"
+        assert first[where] == second[where] == ["Away", text, True]
+    assert first["memory"] == ["RunError", "process 1 ended with OutOfMemoryError: no room", None]
+    assert second["memory"] == ["OutOfMemoryError", "no room", None]
+    assert first["long"] == second["long"]
+    assert "may have 11 tokens" in first["long"][1]
+    assert said[0][0]["gathered"] == said[0][1]["gathered"] == 2 * 6, "all but the run that never woke"
