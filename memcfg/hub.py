@@ -10,7 +10,6 @@ import os
 import socket
 import sys
 import threading
-import urllib.request
 from functools import cache
 from urllib.parse import urlsplit
 
@@ -52,6 +51,8 @@ def _connect(host: str, port: int, found: list[socket.socket]) -> None:
 
 def _address() -> tuple[str, int]:
     """Host and port of the hub, or of the proxy that leads to it."""
+    import urllib.request  # brings HTTP and TLS, which a command that asks for nothing would wait for
+
     hub = urlsplit(os.environ.get("HF_ENDPOINT") or ENDPOINT)
     proxies = urllib.request.getproxies()
     through = proxies.get(hub.scheme) or proxies.get("all")

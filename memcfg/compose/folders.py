@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.utils import create_config_search_path
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
@@ -21,6 +24,20 @@ if TYPE_CHECKING:
 
 YOURS = ("command-line", "hydra.searchpath")
 """Who provides the folders that a user names."""
+
+
+class Folders(ConfigRepository):
+    """Hydra's repository, which Hydra copies for every question because `hydra.searchpath` could change it; here the
+    search path is complete from the start, and copying would take a fifth of the time of composing."""
+
+    def __deepcopy__(self, memo: object) -> Folders:
+        return self
+
+    def get_group_options(
+        self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG
+    ) -> list[str]:  # fmt: skip
+        """What Hydra's own would list. That asks the disk five times about each file, for every group of every request."""
+        return sorted({name for source in self.sources for name in _listed(source, group_name, results_filter)})
 
 
 class ThirdPartyFolders(SearchPathPlugin):
@@ -79,3 +96,27 @@ def _files(source: ConfigSource, parent: str) -> Iterator[str]:
         if not group.startswith(("_", ".")):
             yield from (f"{path}/{name.removesuffix('.yaml')}" for name in source.list(path, ObjectType.CONFIG))
             yield from _files(source, path)
+
+
+def _listed(source: ConfigSource, group: str, kind: ObjectType | None) -> Iterable[str]:
+    if source.scheme() == "file":
+        return _in_folder(Path(source.path, group), kind)
+    listed = _in_hydra if source.provider == "hydra" else _in_source
+    return listed(source, group, kind)
+
+
+def _in_source(source: ConfigSource, group: str, kind: ObjectType | None) -> Sequence[str]:
+    return tuple(source.list(group, kind)) if source.is_group(group) else ()
+
+
+_in_hydra = cache(_in_source)
+"""Hydra's own configs, which stay as they are."""
+
+
+def _in_folder(folder: Path, kind: ObjectType | None) -> Iterator[str]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir() and entry.name != "__pycache__" and kind is not ObjectType.CONFIG:
+                yield entry.name
+            elif entry.name.endswith(".yaml") and kind is not ObjectType.GROUP and entry.is_file():
+                yield entry.name.removesuffix(".yaml")

@@ -5,27 +5,30 @@ which keeps a global and does not tell which file set a value; the loader below 
 remembers every file that it merged, and it merges what was typed last (see `memcfg.compose.layers`).
 
 hydra-core's internals that are relied on (1.3.2 to 1.3.8, the range that the package requires): the search path
-builder, `ConfigLoaderImpl` and the fields of a defaults list.
+builder, `ConfigLoaderImpl`, `create_defaults_list` and the fields of a defaults list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import yaml
 from hydra import version as hydra_version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
-from hydra.core.config_store import ConfigStore
+from hydra._internal.defaults_list import create_defaults_list
+from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.default_element import GroupDefault, ResultDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.utils import setup_globals
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from memcfg.compose.folders import check_folders, search_path
+from memcfg.compose.folders import Folders, check_folders, search_path
 from memcfg.compose.layers import CHOSEN, COMMAND_LINE, PRESET, STORED, Layer
 from memcfg.compose.translate import refusing
 from memcfg.compose.values import MISSING, calls_code
@@ -51,14 +54,6 @@ HYDRA: Final[dict[str, Any]] = {
 }
 
 
-class Folders(ConfigRepository):
-    """Hydra's repository, which Hydra copies for every question because `hydra.searchpath` could change it; here the
-    search path is complete from the start, and copying would take a fifth of the time of composing."""
-
-    def __deepcopy__(self, memo: object) -> Folders:
-        return self
-
-
 class Loader(ConfigLoaderImpl):  # type: ignore[misc]
     """Hydra's loader, which remembers the layers of its last composition."""
 
@@ -69,17 +64,39 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
         self.layers: list[Layer] = []
         self.passed_over: list[Note] = []
         self.typed: dict[str, str] = {}
+        self.names_hydra = False
+
+    def without_hydra(self, overrides: list[str]) -> DictConfig | None:
+        """The composition without the node `hydra`, which takes longer than all else and which no plan looks at. None where
+        something names that node, and where Hydra refuses: then the whole is to be composed, which says why."""
+        if any("hydra" in line for line in overrides):
+            return None
+        try:
+            parsed, repo = self._parse_overrides_and_create_caching_repo(PRIMARY, overrides)
+            self.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=False)
+            found = create_defaults_list(repo, PRIMARY, parsed, prepend_hydra=False, skip_missing=False)
+            self._begin(overrides)
+            config = self._compose_config_from_defaults_list(found.defaults, repo)
+            OmegaConf.set_struct(config, True)
+            self._apply_overrides_to_config(found.config_overrides, config)
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError):
+            return None
+        return None if self.names_hydra else config
 
     def _load_configuration_impl(self, config_name: str | None, overrides: list[str], *rest: Any, **named: Any) -> Any:
+        self._begin(overrides)
+        return super()._load_configuration_impl(config_name, overrides, *rest, **named)
+
+    def _begin(self, overrides: list[str]) -> None:
         lines = [line.lstrip("~").partition("=") for line in overrides]
         self.typed = {name: value for name, _, value in lines}
-        self.layers, self.passed_over = [], []
-        return super()._load_configuration_impl(config_name, overrides, *rest, **named)
+        self.layers, self.passed_over, self.names_hydra = [], [], False
 
     def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
         ranks = _ranks(defaults, self.typed)
         ordered = sorted(defaults, key=lambda default: ranks[id(default)])
         own = [d for d in ordered if not d.primary and not str(d.config_path).startswith("hydra/")]
+        self.names_hydra |= len(own) + 1 < len(ordered)
         choices = [choice for d in own for choice in preset_choices(str(d.config_path), repo)]
         chosen_by = {f"{group}/{name}": origin for group, name, origin in choices}
         self.layers = [self._layer(default, ranks[id(default)], chosen_by, repo) for default in own]
@@ -97,6 +114,7 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
         elif path in chosen_by:
             name = f"{name}, chosen by {chosen_by[path]}"
         values = _leaves(loaded.config, self.vocabulary)
+        self.names_hydra |= "hydra" in str(loaded.config)
         asks = [key for key, value in values.items() if value == MISSING]
         given = {key: value for key, value in values.items() if key not in asks}
         return Layer(name, rank, given, _file(loaded, path), path, asks)
@@ -115,7 +133,10 @@ class Tree:
         self._set_by: dict[tuple[str, str], dict[str, Any]] = {}
         self.loader = Loader(search_path(plugin_folders, config_dir, searchpath), vocabulary)
         check_folders(self.loader.get_sources(), config_dir, searchpath)
-        ConfigStore.instance().store(name=PRIMARY, node=self.primary(), provider="memcfg")
+        primary = _primary(tuple(self.groups), frozenset(vocabulary.keys))
+        ConfigStore.instance().repo[f"{PRIMARY}.yaml"] = (
+            primary  # its `store` would make a copy; Hydra makes one as it reads
+        )
 
     @cached_property
     def groups(self) -> dict[str, tuple[str, ...]]:
@@ -160,16 +181,11 @@ class Tree:
         own = group.replace("/", ".")
         return own if header is None else str(header).replace("_group_", own).replace("_global_", "")
 
-    def primary(self) -> dict[str, Any]:
-        """The primary config: every option missing, every group unset, presets last so that they may override."""
-        ordinary = [group for group in self.groups if group not in PRESETS]
-        presets = [group for group in PRESETS if group in self.groups]
-        defaults: list[Any] = [*({group: None} for group in ordinary), "_self_", *({group: None} for group in presets)]
-        return {"defaults": defaults, "hydra": HYDRA, **_nested(self.vocabulary.keys)}
-
     def compose(self, lines: Sequence[str], multirun: bool = False) -> tuple[DictConfig, list[Layer]]:
         """Hydra's composition and its layers, lowest first. Raises `RequestError` for what Hydra cannot compose."""
         mode = RunMode.MULTIRUN if multirun else RunMode.RUN
+        if not multirun and (plain := self.loader.without_hydra(list(lines))) is not None:
+            return plain, list(self.loader.layers)
         with refusing(asks=lambda wanted: self._asking(lines, wanted)):
             config = self.loader.load_configuration(PRIMARY, list(lines), run_mode=mode, from_shell=False)
         return config, list(self.loader.layers)
@@ -179,6 +195,16 @@ class Tree:
         chosen = [line.replace("=", "/", 1) for line in lines if line.partition("=")[0] in PRESETS]
         choices = [choice for path in chosen for choice in preset_choices(path, self.loader.repository)]
         return next((origin for group, name, origin in choices if f"{group}/{name}" == wanted), None)
+
+
+@lru_cache(maxsize=16)
+def _primary(groups: tuple[str, ...], keys: frozenset[str]) -> ConfigNode:
+    """The primary config: every option missing, every group unset, presets last so that they may override."""
+    ordinary = [group for group in groups if group not in PRESETS]
+    presets = [group for group in PRESETS if group in groups]
+    defaults: list[Any] = [*({group: None} for group in ordinary), "_self_", *({group: None} for group in presets)]
+    node = OmegaConf.create({"defaults": defaults, "hydra": HYDRA, **_nested(keys)})
+    return ConfigNode(f"{PRIMARY}.yaml", node, None, None, "memcfg")
 
 
 # -------------------------------------------------------------------------------------------------------- layering
