@@ -37,6 +37,8 @@ NO_TECHNIQUES = ("trainer", "model", "data", "recipe", "experiment")
 OFF = ("none", "off")
 GPU: dict[str, Any] = {"device.type": "cuda", "device.capability": 90, "world.size": 1, "model.type": "qwen3"}
 CPU: dict[str, Any] = {**GPU, "device.type": "cpu", "device.capability": 0}
+GIVEN: dict[Any, dict[str, Any]] = {"gkd": {"gkd.teacher": "FOLDER"}}
+"""What a trainer cannot go without."""
 BARRED = ("moe.model", "vision.data", "offload.rehearsal")
 """Facts that are false on the host of these pages; every other yes-or-no fact (an installed package) is true."""
 
@@ -94,7 +96,8 @@ class Rules:
         return {**packages, **host}
 
     def request(self, choices: Mapping[str, Any], host: Mapping[str, Any] = GPU) -> Request:
-        return Request({k: Choice(v, "command line") for k, v in choices.items()}, self.facts(host))
+        chosen = {**GIVEN.get(choices.get("trainer.name"), {}), **choices}
+        return Request({k: Choice(v, "command line") for k, v in chosen.items()}, self.facts(host))
 
     def ask(self, choices: Mapping[str, Any], host: Mapping[str, Any] = GPU) -> Resolution:
         return resolve(self.theory, self.request(choices, host))
@@ -136,8 +139,9 @@ class Rules:
         return Cell("conflict", self.speaking(error.conflicts[0].rules))
 
     def speaking(self, rules: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of a conflict's rules that say why, its defaults apart."""
-        return tuple(r for r in rules if not isinstance(self.theory.rules.get(r), Default))
+        """Those of a conflict's rules that say why, apart from its defaults and from what speaks of `GIVEN`."""
+        ours = {f"{key}.outside" for given in GIVEN.values() for key in given}
+        return tuple(r for r in rules if r not in ours and not isinstance(self.theory.rules.get(r), Default))
 
     def success(self, trainer: str, got: Resolution) -> Cell:
         usual = self.ask({"trainer.name": trainer}).decisions

@@ -6,9 +6,12 @@ is, the memory budget, and the facts of the host that rules read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from memcfg.registry.plugin import Plugin
 from memcfg.solver.expr import Enum, Fact, Int, Option, Setting
-from memcfg.solver.rules import Default
+from memcfg.solver.rules import Check, Default
 
 SCHEDULERS = (
     "linear",
@@ -19,6 +22,9 @@ SCHEDULERS = (
     "inverse_sqrt",
     "cosine_with_min_lr",
 )
+
+TRACKERS = ("tensorboard", "wandb", "trackio")
+"""Where metrics can go besides the run's own file."""
 
 trainer = Enum(
     "trainer.name", (), open=True, pivotal=True, doc="what is trained for: the objective and the data it needs"
@@ -97,6 +103,20 @@ device_name = Setting(
     "device.name", str, default=None, nullable=True, doc="the card that `assume.device` stands for, as in `h100`"
 )
 
+
+def _tracked(values: Mapping[str, Any]) -> str | None:
+    given = values["run.report_to"]
+    unknown = [name for name in ([given] if isinstance(given, str) else given) if name not in TRACKERS]
+    return f"`{unknown[0]}` is not one of {', '.join(f'`{name}`' for name in TRACKERS)}" if unknown else None
+
+
+def _warmed_up(values: Mapping[str, Any]) -> str | None:
+    steps = values["run.warmup_steps"]
+    if values["run.scheduler"] != "constant" or not steps:
+        return None
+    return f"`run.scheduler=constant` has no warm-up, so `run.warmup_steps={steps}` is not read: `run.scheduler=constant_with_warmup` reads it"
+
+
 plugin = Plugin(
     name="core",
     doc="the options of every run, and the facts of the host",
@@ -107,6 +127,18 @@ plugin = Plugin(
             "stop",
             id="core.on_oom.default",
             because="a run that needs smaller micro-batches is better begun with them",
+        ),
+        Check(
+            ["run.report_to"],
+            _tracked,
+            id="core.report_to.known",
+            because="a tracker that is not known would be given nothing",
+        ),
+        Check(
+            ["run.scheduler", "run.warmup_steps"],
+            _warmed_up,
+            id="core.warmup_steps.constant",
+            because="a learning rate that never moves does not rise either",
         ),
     ),
     groups={"trainer": "what is trained for"},

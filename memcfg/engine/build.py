@@ -93,6 +93,11 @@ def build(plan: Plan, hooks: Hooks, *, device: str | None = None, data: bool = T
     ledgers = {"train": Ledger(), "eval": Ledger()}
     found = {split: _rows(plan, hooks, tokenizer, split, ledgers[split]) if data else Rows() for split in ledgers}
     rows = {split: prepared.rows for split, prepared in found.items()}
+    if data and rows["eval"] is None and plan.get("run.eval_steps"):
+        left = f" is left of {read}" if (read := ledgers["eval"].rows_in) else " is there"
+        raise DataError(
+            Problem(f"no evaluation row{left}", key="run.eval_steps", fix="leave it out: `~run.eval_steps`")
+        )
     collator = hooks.collator(plan=plan, tokenizer=tokenizer) if data else None
     layout = hooks.layout(plan=plan, tokenizer=tokenizer)
     model, attention, head = _model(plan, hooks, device if spread is None else spread.load_on)

@@ -74,6 +74,15 @@ def _nothing_held_out(values: Mapping[str, Any]) -> str | None:
     return "rows cannot be held out of a stream, which is never seen whole: name evaluation rows of their own"
 
 
+def _evaluated(values: Mapping[str, Any]) -> str | None:
+    named = [values.get(name) for name in ("data.eval_rows", "data.eval_path", "data.eval_split")]
+    if values["run.eval_steps"] is None or any(value is not None for value in named):
+        return None
+    more = "data.eval_split=NAME" if values["data.source"] == "hub" else "data.eval_path=FILE"
+    text = f"no rows are there to evaluate on every {values['run.eval_steps']} steps: add `data.eval_rows=N`"
+    return text if values["data.source"] == "stdlib" else f"{text} or `{more}`"
+
+
 plugin = Plugin(
     name="data",
     doc="reads the rows to train on",
@@ -126,6 +135,8 @@ plugin = Plugin(
               because="evaluation rows come from one place"),
         Check([eval_split, eval_rows], _one_eval_source, id="data.eval_split.one_source", when=on_hub,
               because="evaluation rows come from one place"),
+        Check([source, "run.eval_steps", eval_rows, eval_path, eval_split], _evaluated, id="data.eval.needed",
+              when=source.isin(*SOURCES), because="an evaluation needs rows that are not trained on"),
         Check([eval_rows], _nothing_held_out, id="data.streaming.eval_rows", when=streaming.on & source.isin(*FILES, "hub"),
               because="a stream is read in its order"),
     ],

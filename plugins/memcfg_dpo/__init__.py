@@ -24,8 +24,10 @@ LOSSES = (
     "sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired",
     "apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm",
 )  # fmt: skip
-NO_DIVERGENCE = ("nca_pair", "bco_pair", "sppo_hard", "aot", "aot_unpaired", "apo_zero", "apo_down")
-"""Losses made of log-ratios in a way that leaves no place for another f-divergence."""
+NO_DIVERGENCE = ("nca_pair", "bco_pair", "sppo_hard", "aot", "aot_unpaired", "apo_zero", "apo_down", "sft")
+"""Losses made in a way that leaves no place for another f-divergence."""
+SORTED = ("aot", "aot_unpaired")
+"""Losses that sort the pairs of a micro-batch."""
 SMOOTHED = ("sigmoid", "sigmoid_norm", "robust", "exo_pair", "aot", "aot_unpaired")
 """Losses that read the share of swapped pairs."""
 DIVIDED = ("ipo", "sppo_hard")
@@ -92,6 +94,23 @@ def _mixture_shares(values: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _unmixed(values: Mapping[str, Any]) -> str | None:
+    mixed = set(values["dpo.mixture"] or {})
+    readers = {
+        "dpo.discopop_tau": (tau.default, {"discopop"}), "dpo.label_smoothing": (smoothing.default, set(SMOOTHED)),
+        "dpo.f_divergence": ("reverse_kl", set(LOSSES) - set(NO_DIVERGENCE)),
+    }  # fmt: skip
+    for name, (usual, losses) in readers.items():
+        if mixed and mixed <= set(LOSSES) and values[name] != usual and not mixed & losses:
+            return f"none of the mixed losses ({', '.join(sorted(mixed))}) reads `{name}`"
+    return None
+
+
+def _unsorted(values: Mapping[str, Any]) -> str | None:
+    mixed = [name for name in values["dpo.mixture"] or {} if name in SORTED]
+    return f"`{mixed[0]}` is mixed in, which sorts the pairs" if mixed else None
+
+
 def _divisor(values: Mapping[str, Any]) -> str | None:
     used = [values["dpo.loss"], *(values["dpo.mixture"] or {})]
     divided = next((name for name in used if name in DIVIDED), None)
@@ -140,11 +159,11 @@ plugin = Plugin(
         ),
         Forbid(
             here & loss.isin(*NO_DIVERGENCE) & (divergence != "reverse_kl"), id="dpo.f_divergence.unused",
-            because="this loss is defined on log-ratios alone and would not read the divergence",
+            because="this loss is defined without an f-divergence and would not read it",
             suggest=["dpo.f_divergence=reverse_kl", "dpo.loss=sigmoid"],
         ),
         Forbid(
-            here & weighting.on & loss.isin("aot", "aot_unpaired"), id="dpo.weighting.aot",
+            here & weighting.on & loss.isin(*SORTED), id="dpo.weighting.aot",
             because="AOT sorts the log-ratios of a batch, so a weight for each pair has nothing to weigh",
             suggest=["dpo.weighting=false", "dpo.loss=sigmoid"],
         ),
@@ -167,6 +186,14 @@ plugin = Plugin(
         Check(
             [mixture, smoothing], _mixture_shares, when=here & (loss == "mixture"), id="dpo.mixture.label_smoothing",
             because="mixed losses share one `dpo.label_smoothing`",
+        ),
+        Check(
+            [mixture, smoothing, tau, divergence], _unmixed, when=here & (loss == "mixture"), id="dpo.mixture.unread",
+            because="an option counts only where a loss reads it",
+        ),
+        Check(
+            [mixture], _unsorted, when=here & weighting.on & (loss == "mixture"), id="dpo.weighting.mixture",
+            because="AOT sorts the log-ratios of a batch, so a weight for each pair has nothing to weigh",
         ),
         Check(
             ["dpo.loss", mixture, beta], _divisor, when=here, id="dpo.beta.positive",

@@ -86,6 +86,31 @@ def _known_to_continuous(values: Mapping[str, Any]) -> str | None:
     return None
 
 
+GKD_TOKENS, SHARPER = 128, 0.9
+"""The longest completion of a student, and the temperature of trainers that learn from likely completions."""
+SAMPLING = {
+    length.key: GKD_TOKENS, temperature.key: SHARPER, **{o.key: o.default for o in (longest, top_p, top_k, min_p, repetition, cache)},
+}  # fmt: skip
+"""What says how GKD samples, where it does, and its values if nobody says anything."""
+
+
+def _unsampled(values: Mapping[str, Any]) -> str | None:
+    if values["gkd.lmbda"] or values["gkd.seq_kd"]:
+        return None
+    given = [name for name, usual in SAMPLING.items() if values[name] != usual]
+    given += [option.key for option in (continuous, graphs) if values[option.key]]
+    if not given:
+        return None
+    return f"`gkd.lmbda=0.0` learns from given completions alone, so `{given[0]}` is not read: raise `gkd.lmbda`, or leave it out"
+
+
+def _greedy(values: Mapping[str, Any]) -> str | None:
+    given = [option.key for option in (top_p, top_k, min_p) if values[option.key] != option.default]
+    if values[temperature.key] > 0 or not given:
+        return None
+    return f"`generation.temperature=0.0` takes the likeliest token, so `{given[0]}` is not read"
+
+
 def _one_way(values: Mapping[str, Any]) -> str | None:
     if values["generation.batch_size"] is None or values["generation.steps"] is None:
         return None
@@ -162,7 +187,7 @@ plugin = Plugin(
             because="it reserves memory for the longest completion at once, and not every model can be recorded",
         ),
         Default(
-            length, 128, when=trainer == "gkd", id="generation.max_new_tokens.gkd",
+            length, GKD_TOKENS, when=trainer == "gkd", id="generation.max_new_tokens.gkd",
             because="distillation learns from every token, so short completions carry enough",
         ),
         Default(
@@ -175,12 +200,21 @@ plugin = Plugin(
             because="a small model that starts from noise learns nothing more from longer ones",
         ),
         Default(
-            temperature, 0.9, when=trainer.isin("gkd", "online_dpo"), id="generation.temperature.sharper",
+            temperature, SHARPER, when=trainer.isin("gkd", "online_dpo"), id="generation.temperature.sharper",
             because="these trainers learn from likely completions rather than from exploring",
         ),
         Check(
             [temperature], _explores, when=online, id="generation.temperature.explores",
             because="completions are compared with others of the same prompt",
+        ),
+        Check(
+            ["gkd.lmbda", "gkd.seq_kd", *SAMPLING, continuous, graphs],
+            _unsampled, when=trainer == "gkd", id="generation.gkd.samples",
+            because="only a trainer that samples reads how",
+        ),
+        Check(
+            [temperature, top_p, top_k, min_p], _greedy, when=trainer == "gkd", id="generation.temperature.greedy",
+            because="where nothing is drawn, nothing has to be left out of the draw",
         ),
         Check(
             SIZES, _whole_steps, when=groups, id="generation.steps.whole",

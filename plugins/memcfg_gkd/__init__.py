@@ -25,6 +25,15 @@ sequences = Setting(
 dropout = Setting("gkd.disable_dropout", bool, default=True, doc="switch dropout off in student and teacher")
 
 
+def _taught(values: Mapping[str, Any]) -> str | None:
+    if values["gkd.teacher"]:
+        return None
+    return (
+        "no teacher is named: add `gkd.teacher=FOLDER`, a saved model of the student's tokenizer (one for the tiny model "
+        "comes from `python -m memcfg run.dir=runs/teacher`: `gkd.teacher=runs/teacher/model`)"
+    )
+
+
 def _given_left(values: Mapping[str, Any]) -> str | None:
     if not values["gkd.seq_kd"] or values["gkd.lmbda"] < 1:
         return None
@@ -60,6 +69,10 @@ plugin = Plugin(
             offload.on & (key("quantization.teacher") == "int8"), id="gkd.teacher_offload.int8",
             because="eight-bit layers keep a hold of their weights on the device",
             suggest=["quantization.teacher=nf4", "gkd.teacher_offload=false"],
+        ),
+        Check(
+            [teacher], _taught, when=here, id="gkd.teacher.needed",
+            because="a student learns somebody's distribution, and there is no default teacher",
         ),
         Check(
             [share, sequences], _given_left, when=here, id="gkd.seq_kd.share",

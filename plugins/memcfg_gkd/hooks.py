@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import torch
 
-from memcfg import Plan, Problem, RequestError, completions, hookimpl
+from memcfg import Plan, completions, hookimpl
 from memcfg.batch import Documents
 from memcfg.engine import pairs
 from memcfg.engine.dropout import rates, without_dropout
@@ -33,7 +33,6 @@ def memcfg_prepare_dataset(
     plan: Plan, dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger, split: str
 ) -> datasets.Dataset:
     """Rows of one document each. Of a conversation the assistant's last turn is the completion."""
-    refuse(plan)
     return completions.prepared_rows(plan, dataset, tokenizer, ledger, split, columns=COLUMNS, form=FORM, trainer="gkd")
 
 
@@ -50,7 +49,6 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
 
 @hookimpl
 def memcfg_objective(plan: Plan) -> TaughtTokens:
-    refuse(plan)
     mib = plan.get("loss.chunk_mib")
     budget = (CHUNK_MIB if mib is None else mib) << 20
     return TaughtTokens(
@@ -97,14 +95,3 @@ def _rest(resting: Resting | None) -> Effective:
         f"{resting.bytes / 2**20:.1f} MiB of it on the device during {resting.times} forwards, on the host between them"
     )
     return Effective("gkd.teacher_offload", resting.times > 0 and resting.asleep, text)
-
-
-def refuse(plan: Plan) -> None:
-    """What cannot be run: no teacher."""
-    if plan.get("gkd.teacher") is None:
-        text = "`trainer=gkd` needs a teacher, and none is named"
-        fix = (
-            "gkd.teacher=FOLDER  # a saved model, of the student's tokenizer; one for the tiny model comes from "
-            "`python -m memcfg run.dir=runs/teacher`: gkd.teacher=runs/teacher/model"
-        )
-        raise RequestError(Problem(text, key="gkd.teacher", fix=fix))

@@ -15,6 +15,9 @@ from memcfg_grpo.options import (
     correction_max,
     correction_min,
     correction_mode,
+    delta,
+    epsilon,
+    epsilon_high,
     generations,
     head_fp32,
     here,
@@ -41,6 +44,29 @@ def _largest(values: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"`grpo.loss=cispo` takes `grpo.epsilon_high` for the largest ratio, and {high} is below 1: set it to 5.0 say"
+    )
+
+
+def _lower(values: Mapping[str, Any]) -> str | None:
+    given = values["grpo.epsilon"]
+    if values["grpo.epsilon_high"] is None or given == epsilon.default:
+        return None
+    return (
+        f"`grpo.loss=cispo` clips ratios from above only, at `grpo.epsilon_high`, so `grpo.epsilon={given}` is not read"
+    )
+
+
+def _penalised(values: Mapping[str, Any]) -> str | None:
+    if values["grpo.beta"] or not values["grpo.kl_correction"]:
+        return None
+    return "`grpo.beta=0.0` adds no KL penalty, so `grpo.kl_correction=true` is not read"
+
+
+def _ratio_read(values: Mapping[str, Any]) -> str | None:
+    if values["grpo.beta"] and values["grpo.kl_correction"]:
+        return None
+    return (
+        "`grpo.loss=vespo` weighs tokens by whole completions already, so `grpo.importance_level=sequence` is not read"
     )
 
 
@@ -149,6 +175,35 @@ plugin = Plugin(
             [correction_min, correction_max], _bounded,
             when=corrects & correction_mode.isin("token_truncate", "sequence_truncate"), id="grpo.correction.bounded",
             because="truncating needs a bound to truncate at",
+        ),
+        Check(
+            [epsilon, epsilon_high], _lower, when=here & (loss == "cispo"), id="grpo.epsilon.cispo",
+            because="this loss has no lower clip",
+        ),
+        Check(
+            ["grpo.beta", "grpo.kl_correction"], _penalised, when=here, id="grpo.kl_correction.penalty",
+            because="what does not exist cannot be corrected",
+        ),
+        Check(
+            ["grpo.beta", "grpo.kl_correction"], _ratio_read, when=here & (loss == "vespo") & (level == "sequence"),
+            id="grpo.importance_level.unread", because="a ratio by completion is read by the correction of a KL penalty alone",
+        ),
+        *(
+            Ignored(
+                bound, when=here & loss.isin("sapo", "vespo"), id=f"{bound.key}.unclipped",
+                because="this loss weighs tokens by a smooth function of the ratio and clips nothing",
+            )
+            for bound in (epsilon, epsilon_high)
+        ),
+        Ignored(
+            delta, when=here & loss.isin("sapo", "vespo", "cispo"), id="grpo.delta.unclipped",
+            because="this loss does not clip the ratio on both sides",
+        ),
+        *(
+            Ignored(
+                option, when=here & vllm & correction.off, id=f"{option.key}.off", because="nothing is corrected",
+            )
+            for option in (correction_mode, correction_max, correction_min)
         ),
         Advise(
             "`grpo.loss=luspo` was derived for ratios by completion: consider `grpo.importance_level=sequence`",

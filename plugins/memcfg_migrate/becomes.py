@@ -112,7 +112,7 @@ def rest(said: Said, out: Outcome) -> None:
         text = f"not among the keys of {out.program} that memcfg knows ({given.where})"
         out.problems.append(Problem(text, key=given.label, nearest=nearest(given.label, said.args)))
     out.problems += said.problems
-    out.defaults = said.defaults()
+    out.written = said.kept()
     for name in said.forgotten():
         out.remark("learning", said.text(name), "nothing here reads it beside the other keys")
 

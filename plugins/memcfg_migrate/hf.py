@@ -169,12 +169,24 @@ def _warmup(said: Said, out: Outcome, found: Steps) -> None:
     value = fraction(said[name], found.total)
     if name == "warmup_ratio":
         out.remark("there", said.text(name), "removed from Transformers: `warmup_steps` below 1 is a share now")
+    if not warms_up(said, name, said["lr_scheduler_type"], out):
+        return
     if value is None:
         out.remark(
             "open", said.text(name), "a share of all steps, whose number is not known: append `run.warmup_steps=N`"
         )
     else:
         carry(said, name, out, "run.warmup_steps", value)
+
+
+def warms_up(said: Said, name: str, schedule: Any, out: Outcome) -> bool:
+    """Whether the schedule reads a warm-up; where it does not, that is said of one that was given."""
+    if schedule != "constant":
+        return True
+    if said[name]:
+        text = "not read: the schedule `constant` has no warm-up (`run.scheduler=constant_with_warmup` has one)"
+        out.remark("there", said.text(name), text)
+    return False
 
 
 def _schedule_arguments(said: Said, out: Outcome) -> None:

@@ -48,8 +48,8 @@ class Outcome:
     carried: dict[str, Carried] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    defaults: list[str] = field(default_factory=list)
-    """What was written and is the other program's default."""
+    written: dict[str, bool] = field(default_factory=dict)
+    """What was written, and whether it is the other program's default."""
 
     def carry(self, key: str, value: Any, said: str, given: bool = True) -> None:
         """Set an option. What was given counts more than a default."""

@@ -69,20 +69,21 @@ def worded(outcome: Outcome, registry: Registry) -> Migration:
         text = override(key, kept[key].value)
         found.overrides.append(text)
         found.reasons.append((text, kept[key]))
-    _list_defaults(found, usual)
+    _list_kept(found, usual)
     return found
 
 
-def _list_defaults(found: Migration, usual: Mapping[str, Any]) -> None:
-    """A remark for what was written and neither made an override nor was spoken of: defaults that hold here anyway."""
+def _list_kept(found: Migration, usual: Mapping[str, Any]) -> None:
+    """A remark for what was written and neither made an override nor was spoken of: it holds here anyway."""
     out = found.outcome
     told = [*(carried.said for _, carried in found.reasons), *(remark.key for remark in out.remarks)]
-    for written in out.defaults:
+    for written, default in out.written.items():
         if not any(written in text for text in told):
             key = next(
                 (c.key for c in out.carried.values() if written in c.said and same(usual.get(c.key), c.value)), None
             )
-            text = "the default, which asks for nothing" if key is None else f"`{key}` is that by itself"
+            nothing = "the default, which asks for nothing" if default else "asks for nothing here"
+            text = nothing if key is None else f"`{key}` is that by itself"
             out.remark("same", written, text)
 
 

@@ -128,9 +128,9 @@ class Said:
         """Values that differ from the default and that nothing has asked for."""
         return [name for name in self._given if name in self and name not in self.taken]
 
-    def defaults(self) -> list[str]:
-        """What was written and is the default, as `text` tells it."""
-        return [str(self.source.given[name]) for name in self._given if name not in self]
+    def kept(self) -> dict[str, bool]:
+        """What was written, as `text` tells it, and whether it is the default."""
+        return {str(self.source.given[name]): name not in self for name in self._given}
 
 
 def equal(a: Any, b: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,6 +79,26 @@ def _whole_dropout(values: Mapping[str, Any]) -> str | None:
 
 def _no_target(values: Mapping[str, Any]) -> str | None:
     return "an empty list adapts no layer: leave it out" if values["peft.targets"] in ([], "") else None
+
+
+def _pattern(values: Mapping[str, Any]) -> str | None:
+    given = values["peft.targets"]
+    if not isinstance(given, str):
+        return None
+    try:
+        re.compile(given)
+    except re.error as error:
+        return f"`{given}` is no pattern: {error}"
+    return None
+
+
+def _named(values: Mapping[str, Any]) -> str | None:
+    for key_ in ("peft.targets", "peft.modules_to_save"):
+        given = values[key_]
+        wrong = [name for name in given if not isinstance(name, str) or not name] if isinstance(given, list) else []
+        if wrong:
+            return f"`{key_}` lists `{wrong[0]!r}`, which is no name of a layer"
+    return None
 
 
 def _both(values: Mapping[str, Any]) -> str | None:
@@ -160,6 +181,14 @@ plugin = Plugin(
         ),
         Check(
             [targets], _no_target, when=adapts, id="peft.targets.none", because="an adapter lies beside layers of the model",
+        ),
+        Check(
+            [targets], _pattern, when=adapts, id="peft.targets.pattern",
+            because="a text is held against the names of the model's layers",
+        ),
+        Check(
+            [targets, saved], _named, when=adapts, id="peft.targets.names",
+            because="layers are found by their names",
         ),
         Check(
             [targets, saved], _both, when=adapts, id="peft.targets.saved",

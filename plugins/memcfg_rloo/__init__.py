@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from memcfg import Default, Forbid, Ignored, Int, Plugin, RemovedKey, RenameKey, Setting, key, only_when
+from collections.abc import Mapping
+from typing import Any
+
+from memcfg import Check, Default, Forbid, Ignored, Int, Plugin, RemovedKey, RenameKey, Setting, key, only_when
 
 here = key("trainer.name") == "rloo"
 tiny = key("model.source") == "tiny"
@@ -32,6 +35,15 @@ own = (
     generations, eval_generations, beta, iterations, epsilon, epsilon_high, normalize, clip, truncated,
     shuffle, dropout,
 )  # fmt: skip
+
+
+def _bounds(values: Mapping[str, Any]) -> str | None:
+    given = values["rloo.reward_clip"]
+    numbers = [bound for bound in given or () if type(bound) in (int, float)]
+    if given is None or (len(given) == len(numbers) == 2 and numbers[0] < numbers[1]):
+        return None
+    return f"`{given}` is not a lowest and a highest reward, as in `rloo.reward_clip=[-1.0,1.0]`"
+
 
 plugin = Plugin(
     name="rloo",
@@ -78,6 +90,9 @@ plugin = Plugin(
         Ignored(
             key("truncation.mode"), when=here, id="rloo.truncation.mode",
             because="nothing is cut, so there is no side to keep",
+        ),
+        Check(
+            [clip], _bounds, when=here, id="rloo.reward_clip.bounds", because="rewards are clipped from below and from above"
         ),
         RemovedKey(
             "rloo.max_prompt_length", advice="filter or pre-truncate the data set instead",

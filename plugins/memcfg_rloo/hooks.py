@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import torch
 
-from memcfg import Plan, Problem, RequestError, hookimpl, prompts
+from memcfg import Plan, hookimpl, prompts
 from memcfg.batch import Documents
 from memcfg.engine import policy
 from memcfg.engine.dropout import without_dropout
@@ -65,13 +65,8 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
 
 
 def settings(plan: Plan) -> Settings:
-    """What the objective reads. Raises `RequestError` for bounds that are not two numbers in order."""
+    """What the objective reads."""
     high, bounds = plan["rloo.epsilon_high"], plan["rloo.reward_clip"]
-    if bounds is not None and not (
-        len(bounds) == 2 and all(isinstance(b, int | float) for b in bounds) and bounds[0] < bounds[1]
-    ):
-        text = f"{bounds} is not a lowest and a highest reward"
-        raise RequestError(Problem(text, key="rloo.reward_clip", fix="rloo.reward_clip=[-1.0,1.0]"))
     return Settings(
         beta=plan["rloo.beta"], low=plan["rloo.epsilon"], high=plan["rloo.epsilon"] if high is None else high,
         normalize=plan["rloo.normalize_advantages"], bounds=None if bounds is None else (bounds[0], bounds[1]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,6 +79,13 @@ def _whole_engines(values: Mapping[str, Any]) -> str | None:
     )
 
 
+def _address(values: Mapping[str, Any]) -> str | None:
+    given = values["vllm.server_url"]
+    if given is None or re.match(r"https?://[^/?#]", given):
+        return None
+    return f"`{given}` is no address of a server: write it as in `vllm.server_url=http://{given or 'localhost:8000'}`"
+
+
 plugin = Plugin(
     name="vllm",
     doc="samples completions with vLLM",
@@ -146,6 +154,10 @@ plugin = Plugin(
         Check(
             ["world.size", parallel], _whole_engines, when=on & (mode == "colocate"), id="vllm.tensor_parallel.whole",
             because="each colocated engine spans a fixed number of the run's processes",
+        ),
+        Check(
+            [url], _address, when=on & (mode == "server"), id="vllm.server_url.address",
+            because="the server is asked over HTTP",
         ),
         Advise(
             "start the vLLM server with processed log-probabilities: the correction compares them with the model's own",

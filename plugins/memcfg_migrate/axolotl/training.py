@@ -35,6 +35,8 @@ def _warmup(said: Said, out: Outcome, found: Steps) -> None:
     name = "warmup_steps" if count is not None else "warmup_ratio"
     if count is not None and share is not None:
         out.remark("there", said.text("warmup_ratio"), "refused beside `warmup_steps`")
+    if not hf.warms_up(said, name, said["lr_scheduler"], out):
+        return
     if count is None and found.total is not None:
         count = int(share * found.total) if share is not None else min(int(0.03 * found.total), 100)
     if count is None:

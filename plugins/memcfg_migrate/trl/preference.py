@@ -41,7 +41,7 @@ def dpo_arguments() -> list[Arg]:
         Arg("disable_dropout", "bool", True, to("dpo.disable_dropout")),
         Arg("truncation_mode", "str", "keep_start"),
         Arg("padding_free", "bool", False),
-        Arg("loss_type", "any", ["sigmoid"]), Arg("loss_weights", "numbers?", None),
+        Arg("loss_type", "names", ["sigmoid"]), Arg("loss_weights", "numbers?", None),
         Arg("ld_alpha", "float?", None, to("dpo.ld_alpha")),
         Arg("f_divergence_type", "str", "reverse_kl", to("dpo.f_divergence")),
         Arg("f_alpha_divergence_coef", "float", 0.5),
@@ -71,8 +71,7 @@ def dpo_own(said: Said, out: Outcome) -> None:
 
 
 def _losses(said: Said, out: Outcome) -> list[str]:
-    given, weights = said["loss_type"], said["loss_weights"]
-    losses = [given] if isinstance(given, str) else list(given)
+    losses, weights = said["loss_type"], said["loss_weights"]
     if weights is not None and len(weights) != len(losses):
         out.remark("there", said.text("loss_weights"), f"refused: {len(weights)} weights for {len(losses)} losses")
         weights = None

@@ -214,6 +214,6 @@ def _rest(said: Said, out: Outcome, trainer: Trainer) -> None:
         text = f"no argument of `{owner or trainer.config}` ({given.where})"
         out.problems.append(Problem(text, key=given.label, nearest=nearest(name, names)))
     out.problems += said.problems
-    out.defaults = said.defaults()
+    out.written = said.kept()
     for name in said.forgotten():
         out.remark("learning", said.text(name), FORGOTTEN)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import memcfg
-from memcfg import DataError, RequestError, RunError
+from memcfg import ConflictError, DataError, RunError
 from memcfg.engine.execute import train
 from memcfg.registry import load
 
@@ -115,7 +115,7 @@ def test_distillation_needs_a_teacher_and_halves_the_distance(tmp_path: Path) ->
     row = lambda i: json.dumps({"prompt": f"Say {i}.", "completion": f" It is {i}."}) + "\n"  # noqa: E731
     file.write_text("".join(map(row, range(40))), encoding="utf-8")
     path = f"data.path={file}"
-    with pytest.raises(RequestError, match=r"`gkd\.teacher`: `trainer=gkd` needs a teacher"):
+    with pytest.raises(ConflictError, match=r"no teacher is named: add `gkd\.teacher=FOLDER`"):
         ran(tmp_path / "none", "trainer=gkd", path=path)
     ran(tmp_path / "teacher", "trainer=sft", "run.steps=20", "run.learning_rate=0.01", path=path)
     saved = f"gkd.teacher={tmp_path / 'teacher' / 'run' / 'model'}"

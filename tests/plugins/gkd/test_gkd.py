@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from memcfg_gkd.hooks import refuse
 from memcfg_gkd.objective import TaughtTokens
 
-from memcfg import Decision, Plan, RequestError, RunError
+from memcfg import Decision, Plan, RunError
 from memcfg.engine.companion import frozen
 from memcfg.engine.forward import attach_head
 from memcfg.engine.loader import blank
@@ -230,12 +229,6 @@ def test_a_teacher_with_another_vocabulary_is_refused(bench: Any) -> None:
         made.learn_from(lambda path, key: (bench.model(1, vocabulary=50), Words(a=1)), student, Words(a=1))
     with pytest.raises(RunError, match="`b` is token 2 of the teacher `teacher` and token 3 of the model"):
         made.learn_from(lambda path, key: (bench.model(1), Words(a=1, b=2)), student, Words(a=1, b=3))
-
-
-def test_a_run_without_a_teacher_says_what_to_write() -> None:
-    with pytest.raises(RequestError, match="needs a teacher"):
-        refuse(Plan({"gkd.teacher": Decision(None, "default")}))
-    refuse(Plan({"gkd.teacher": Decision("folder", "you")}))
 
 
 def test_the_error_names_the_option(bench: Any) -> None:

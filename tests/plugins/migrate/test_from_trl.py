@@ -45,6 +45,7 @@ OVERRIDES = [
     ("sft", "learning_rate: 1e-4", {"run.steps=30", "run.learning_rate=0.0001"}, "YAML reads 1e-4 as a word"),
     ("sft", "max_grad_norm: 0", {"run.steps=30", "run.max_grad_norm=null"}, "zero means that nothing is clipped"),
     ("sft", "warmup_steps: 0.1", {"run.steps=30", "run.warmup_steps=3"}, "below one it is a share"),
+    ("sft", "warmup_steps: 3\nlr_scheduler_type: constant", {"run.steps=30", "run.scheduler=constant"}, "it has no warm-up"),
     ("sft", "save_strategy: 'no'", {"run.steps=30", "run.save_steps=null"}, "what was written is written"),
     ("sft", "save_strategy: epoch", {"run.steps=30", "run.save_steps=10"}, "an epoch has ten steps"),
     ("sft", "eval_strategy: steps\neval_steps: 5", {"run.steps=30", "run.eval_steps=5", "data.eval_split=test"}, ""),
@@ -153,6 +154,7 @@ ODD = {
     "float": 0.125,
     "bool": None,
     "str": "odd",
+    "names": ["x"],
     "list": ["odd"],
     "numbers": [0.5],
     "dict": {"odd": 1},
@@ -178,7 +180,9 @@ def test_nothing_that_is_written_is_dropped(tmp_path, trainer):
 
 
 def test_a_default_that_is_written_is_listed_where_memcfg_takes_it_anyway(migrated):
-    given = "max_length: 1024\nneftune_noise_alpha: null\nseed: 42\ntruncation_mode: keep_start\n"
+    given = (
+        "max_length: 1024\nneftune_noise_alpha: null\nseed: 42\ntruncation_mode: keep_start\npad_to_multiple_of: null\n"
+    )
     found = migrated(HUB + given, "sft")
     assert set(found.overrides) == BASE | {"trainer=sft", "run.steps=30"}
     listed = [(remark.key.partition(" (")[0], remark.text) for remark in found.outcome.of_kind("same")]
@@ -186,6 +190,7 @@ def test_a_default_that_is_written_is_listed_where_memcfg_takes_it_anyway(migrat
         ("`max_length=1024`", "`truncation.max_length` is that by itself"),
         ("`neftune_noise_alpha=null`", "the default, which asks for nothing"),
         ("`truncation_mode=keep_start`", "`truncation.mode` is that by itself"),
+        ("`pad_to_multiple_of=null`", "asks for nothing here"),
     ], "the seed is stated, because memcfg's own is another"
 
 
