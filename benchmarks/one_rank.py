@@ -9,8 +9,8 @@ The other processes are made up: torch's fake process group sends what was never
 allocations of the first of N processes while every number that they compute is meaningless. Nothing is said here of losses
 or speed, and what NCCL allocates for itself is not there.
 
-A case is `shape-strategy-processes`, with `-nll` for whole logits. Published shapes in bfloat16, rows packed to 4,096 tokens, two
-micro-batches of one row in a step, AdamW, full checkpointing; Trainer prepares, clips and steps as in every run. Each case is a
+A case is `shape-strategy-processes`. Published shapes in bfloat16, rows packed to 4,096 tokens, two micro-batches of one row in
+a step (`-16k`: one of four), chunked_nll (`-nll`: whole logits), AdamW, full checkpointing; Trainer prepares, clips and steps as in every run. Each case is a
 process of its own; `allocated` and `reserved` are torch's own peaks, the first over four steps, the second since the weights
 began to arrive."""
 
@@ -28,17 +28,17 @@ from fresh import measured, run_all
 
 SHAPES = {"q06": "qwen3-0.6b", "q17": "qwen3-1.7b", "q8": "qwen3-8b", "l8": "llama3-8b"}
 CASES = (
-    "q17-none-1", "q17-ddp-2", "q17-fsdp2-2", "q17-fsdp2-8", "q17-fsdp2-2-nll", "q17-fsdp2-8-nll",
-    "q8-ddp-2", "q8-fsdp2-2", "q8-fsdp2-8", "q8-fsdp2-2-nll", "q8-fsdp2-8-nll",
+    "q17-none-1", "q17-ddp-2", "q17-fsdp2-2", "q17-fsdp2-8", "q17-fsdp2-8-nll", "q17-fsdp2-8-16k", "q17-fsdp2-8-16k-nll",
+    "q8-ddp-2", "q8-fsdp2-2", "q8-fsdp2-8", "q8-fsdp2-8-16k", "q8-fsdp2-8-16k-nll",
 )  # fmt: skip
 STEPS = 4
-NLL = ["loss.type=nll", "loss.kernel=full"]
+MORE = {"nll": ["loss.type=nll", "loss.kernel=full"], "16k": ["run.batch_size=4", "run.accumulation=1"]}
 TOY = ["model=tiny", "model.hidden=64", "model.layers=4", "truncation.max_length=96", "optimizer.fused=false"]
 
 
 def prepared(case: str, toy: bool, more: list[str]) -> Callable[[], dict[str, Any]]:
     """Everything that a case needs, and its prediction, without touching the GPU."""
-    name, strategy, world, *loss = case.split("-")
+    name, strategy, world, *further = case.split("-")
     place = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "RANK": "0", "LOCAL_RANK": "0"}
     os.environ.update(place if strategy != "none" else {})
     import torch  # noqa: F401
@@ -56,7 +56,7 @@ def prepared(case: str, toy: bool, more: list[str]) -> Callable[[], dict[str, An
     plan = memcfg.resolve(
         [*shape, "data=jsonl", f"data.path={rows}", "packing=bfd_split", "run.batch_size=1", "run.accumulation=2",
          f"run.steps={STEPS}", "run.log_steps=1", "run.warmup_steps=0", f"distributed={strategy}", f"run.dir={folder}",
-         *(NLL if loss else []), *more]
+         *(word for name in further for word in MORE[name]), *more]
     )  # fmt: skip
     hooks = registry.hooks(plan)
     said = predicted(plan, registry)

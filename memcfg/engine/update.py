@@ -136,11 +136,16 @@ def entered(contexts: Contexts) -> Iterator[None]:
 def in_mode(model: torch.nn.Module, training: bool) -> Iterator[None]:
     """The model in train or in eval mode; afterwards in the mode it was in."""
     before = model.training
-    model.train(training)
+    _set_mode(model, training)
     try:
         yield
     finally:
-        model.train(before)
+        _set_mode(model, before)
+
+
+def _set_mode(model: torch.nn.Module, training: bool) -> None:
+    model.train(training)
+    model.training = training  # DeepSpeed's engine tells the model that it holds, and keeps its own mode as it is
 
 
 def evaluating(model: torch.nn.Module) -> AbstractContextManager[None]:

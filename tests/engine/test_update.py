@@ -11,7 +11,7 @@ import torch
 
 from memcfg.batch import Documents
 from memcfg.engine.forward import attach_head
-from memcfg.engine.update import Ranks, counted, gradients, mean_loss, step
+from memcfg.engine.update import Ranks, counted, evaluating, gradients, mean_loss, step
 
 pytestmark = pytest.mark.torch
 
@@ -209,3 +209,21 @@ def test_documents_in_a_row_are_what_the_padded_rows_are(bench: Any) -> None:
     batch = bench.in_rows(documents)
     assert batch.position_ids.tolist() == [[0, 1, 2, 0, 1]]
     assert batch.labels.tolist() == [[-100, 6, 7, -100, 9]]
+
+
+def test_a_wrapper_that_hands_the_mode_on_has_it_too() -> None:
+    """DeepSpeed's engine does not set its own; objectives ask the model that they are given whether it trains."""
+
+    class Engine(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = torch.nn.Linear(1, 1)
+
+        def train(self, mode: bool = True) -> Engine:
+            self.module.train(mode)
+            return self
+
+    engine = Engine()
+    with evaluating(engine):
+        assert (engine.training, engine.module.training) == (False, False)
+    assert (engine.training, engine.module.training) == (True, True)
