@@ -135,7 +135,7 @@ def _measured(plan: Any, hooks: Any, limit: int | None, history: bool) -> dict[s
         plan, hooks, run.tokenizer, run.layout, hooks.simulation(plan=plan, stands_in={}), full_rows(plan)
     )
     count = counted(run.objective, batches)
-    built = torch.cuda.memory_allocated()
+    built, load = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
     times, peaks = [], []
     for _ in range(2 if limit is not None or history else STEPS):
         if len(times) >= 4 and sum(times) > 1e3 * ENOUGH_S:
@@ -152,7 +152,7 @@ def _measured(plan: Any, hooks: Any, limit: int | None, history: bool) -> dict[s
         del placed
     free, total = torch.cuda.mem_get_info()
     return {
-        "allocated_bytes": max(peaks), "allocated_by_step": peaks, "reserved_bytes": _most_reserved(), "built_bytes": built,
+        "allocated_bytes": max(peaks), "allocated_by_step": peaks, "reserved_bytes": _most_reserved(), "built_bytes": built, "load_bytes": load,
         "outside_bytes": total - free - torch.cuda.memory_reserved(), "step_ms": round(min(times[1:]), 2),
         "first_ms": round(times[0], 2), "retries": torch.cuda.memory_stats()["num_alloc_retries"],
         "parameters": sum(p.numel() for p in run.model.parameters()), "torch": torch.__version__,

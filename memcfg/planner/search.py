@@ -117,10 +117,10 @@ class Search:
 
     def _outlined(self, sets: Sequence[Set]) -> list[Set]:
         """The sets worth an outline, the plan itself and single changes first."""
-        known = [s for s in sets if len(self._moved(s)) <= 1]
+        known = self._simplest(sets)
         for s in known:
             self.of(s)
-        others = [s for s in sets if len(self._moved(s)) > 1]
+        others = [s for s in sets if s not in known]
         estimates = {id(s): self._estimate(s, known) for s in others}
         hopeful = [s for s in others if estimates[id(s)].needed <= self.budget * HOPELESS]
         hopeful.sort(key=lambda s: (bool(s.changes), estimates[id(s)].ms, len(s.choices)))
@@ -131,14 +131,28 @@ class Search:
         """The axes that a set moves: micro-batches are split by two options at once."""
         return [key for key in chosen.choices if key not in ("run.accumulation", EXPANDABLE)]
 
+    def _simplest(self, sets: Sequence[Set]) -> list[Set]:
+        """The request, every single change, and of what is only possible with other changes the first set that has it."""
+        simplest = [s for s in sets if len(self._moved(s)) <= 1]
+        seen = {change for s in simplest for change in s.choices.items()}
+        for s in sets:  # those that move few axes come first
+            if not seen.issuperset(s.choices.items()):
+                simplest.append(s)
+                seen.update(s.choices.items())
+        return simplest
+
     def _estimate(self, chosen: Set, known: Iterable[Set]) -> Outline:
-        """What a set would need if its changes had nothing to do with each other."""
-        singles = [s for s in known if len(self._moved(s)) == 1 and s.choices.items() <= chosen.choices.items()]
-        base = self.of(next(iter(known)))
-        needed, ms = base.needed, base.ms
-        for single in {self._moved(s)[0]: s for s in singles}.values():
-            found = self.of(single)
-            needed, ms = needed + found.needed - base.needed, ms * found.ms / base.ms
+        """What a set would need if the changes that it is made of had nothing to do with each other."""
+        base, *parts = known
+        whole = self.of(base)
+        needed, ms = whole.needed, whole.ms
+        open_ = set(self._moved(chosen))
+        for part in sorted(parts, key=lambda s: -len(self._moved(s))):
+            moved = set(self._moved(part))
+            if moved and moved <= open_ and part.choices.items() <= chosen.choices.items():
+                found = self.of(part)
+                open_ -= moved
+                needed, ms = needed + found.needed - whole.needed, ms * found.ms / whole.ms
         return Outline(needed, needed, ms)
 
     def _undominated(self, fitting: Sequence[Set]) -> list[Set]:

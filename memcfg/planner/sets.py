@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from memcfg.errors import MemcfgError, Problem, RequestError
-from memcfg.solver.expr import UNSET, same, show
+from memcfg.errors import ConflictError, MemcfgError, Problem, RequestError
+from memcfg.solver.expr import ALWAYS, UNSET, same, show
 from memcfg.solver.request import Choice, Request
+from memcfg.solver.rules import Default
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
@@ -120,20 +121,36 @@ def _splits(base: Plan) -> list[Values]:
 def valid_sets(request: Request, base: Plan, registry: Registry, wishes: Wishes) -> list[Set]:
     """Every combination that resolves and can be run, the plan as it is first."""
     places = axes(request, base, registry, wishes)
+    keys = [{key for place in axis for key in place.choices} for axis in places]
     impossible: set[frozenset[tuple[int, int]]] = set()
     found = []
     for picked in itertools.islice(_combinations([len(p) for p in places]), MOST):
-        moved = frozenset((axis, place) for axis, place in enumerate(picked) if place)
-        if any(conflict <= moved for conflict in impossible):
+        where = frozenset(enumerate(picked))
+        if any(conflict <= where for conflict in impossible):
             continue
-        chosen = [places[axis][place] for axis, place in sorted(moved)]
-        plan = resolved(request, {k: v for values in chosen for k, v in values.choices.items()}, registry)
-        if plan is None:
-            impossible.add(moved)
-            continue
+        chosen = [places[axis][place] for axis, place in enumerate(picked) if place]
         choices = {k: v for values in chosen for k, v in values.choices.items()}
-        found.append(Set(plan, choices, tuple(values.changes for values in chosen if values.changes)))
+        try:
+            plan = _plan(request, choices, registry)
+        except ConflictError as error:
+            for options in _lasting(error, registry):
+                impossible.add(frozenset((axis, place) for axis, place in where if keys[axis] & options))
+            continue
+        except MemcfgError:
+            continue
+        if _runs(plan):
+            found.append(Set(plan, choices, tuple(values.changes for values in chosen if values.changes)))
     return found
+
+
+def _lasting(error: ConflictError, registry: Registry) -> Iterator[set[str]]:
+    """The options of each conflict that lasts as long as they have these values, whatever else is chosen: their defaults,
+    where it rests on some, are the only ones."""
+    theory = registry.theory
+    for conflict in error.conflicts:
+        defaults = [rule for name in conflict.rules if isinstance(rule := theory.rules.get(name), Default)]
+        if all(len(theory.defaults[rule.key]) == 1 and rule.when == ALWAYS for rule in defaults):
+            yield set(conflict.options)
 
 
 def _combinations(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -144,9 +161,17 @@ def _combinations(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def resolved(request: Request, choices: Mapping[str, Any], registry: Registry) -> Plan | None:
     """The plan with these choices added; None where the rules refuse it or it cannot be run yet."""
-    added = {key: Choice(value, ORIGIN) for key, value in choices.items()}
     try:
-        plan = registry.plan(replace(request, choices={**request.choices, **added}))
+        plan = _plan(request, choices, registry)
     except MemcfgError:
         return None
-    return None if any(note.rule.endswith(".not_yet") for note in plan.notes) else plan
+    return plan if _runs(plan) else None
+
+
+def _plan(request: Request, choices: Mapping[str, Any], registry: Registry) -> Plan:
+    added = {key: Choice(value, ORIGIN) for key, value in choices.items()}
+    return registry.plan(replace(request, choices={**request.choices, **added}))
+
+
+def _runs(plan: Plan) -> bool:
+    return not any(note.rule.endswith(".not_yet") for note in plan.notes)

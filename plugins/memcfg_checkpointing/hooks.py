@@ -23,6 +23,7 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     mode, every = plan["checkpointing.mode"], plan.get("checkpointing.every") or 1
     layers, selection = list(repeated_layers(model)), Selection() if mode == "selective" else None
     if mode != "none":
+        check(every, layers)
         enable(model, reentrant=plan["checkpointing.reentrant"], selection=selection)
         thin(model, layers, every)
     elif any(flagged(model)):
@@ -51,6 +52,15 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
             Effective("checkpointing.reentrant", way, "argument of the layers' checkpoint function") for way in ways
         ]
     return found
+
+
+def check(every: int, layers: list[torch.nn.Module]) -> None:
+    """Raises `RunError` where there are not so many layers."""
+    if every > max(1, len(layers)):
+        text = f"{every} is more than the model has layers that can be computed again ({len(layers)})"
+        raise RunError(
+            Problem(text, key="checkpointing.every", fix=f"at most `checkpointing.every={len(layers) or 1}`")
+        )
 
 
 def enable(model: Any, *, reentrant: bool, selection: Selection | None = None) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from memcfg import ALWAYS, Check, Default, Enum, Fact, Forbid, Plugin, Setting, key, only_when
+from memcfg import ALWAYS, Check, Default, Enum, Fact, Forbid, Option, Plugin, Setting, key, only_when
+from memcfg_model.facts import preset_depth, saved_depth
 from memcfg_model.presets import PRESETS
 from memcfg_model.types import MODEL_TYPES
 
@@ -68,6 +69,22 @@ def _heads_divide(values: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _deep_enough(told: str, depth: Callable[[Any], int | None]) -> Callable[[Mapping[str, Any]], str | None]:
+    def test(values: Mapping[str, Any]) -> str | None:
+        every, most = values["checkpointing.every"], depth(values[told])
+        if most is None or every <= most:
+            return None
+        return f"`checkpointing.every` ({every}) is more than the model has layers ({most})"
+
+    return test
+
+
+_DEPTHS: tuple[tuple[str, Option, Callable[[Any], int | None]], ...] = (
+    ("tiny", layers, int), ("shape", preset, preset_depth), ("hub", path, saved_depth),
+)  # fmt: skip
+"""How the depth of each source's model is known before it is loaded: the option that tells it, and how."""
+
+
 plugin = Plugin(
     name="model",
     doc="the model and its tokenizer",
@@ -83,6 +100,14 @@ plugin = Plugin(
         Check(
             [hidden, heads, kv_heads], _heads_divide, id="model.heads.divide", when=source == "tiny",
             because="heads share the width of the model evenly",
+        ),
+        *(
+            Check(
+                [option, key("checkpointing.every")], _deep_enough(option.key, depth), id=f"model.layers.every_{name}",
+                when=(source == name) & (key("checkpointing.mode") != "none"),
+                because="it counts the model's layers",
+            )
+            for name, option, depth in _DEPTHS
         ),
         *only_when(source == "hub", path, remote, because="the tiny model is built on the spot; a saved one needs `model=hub`"),
         *only_when(source == "shape", preset, because="only `model=shape` takes its shape from a preset"),

@@ -28,6 +28,20 @@ def model_type(choices: Mapping[str, Any]) -> Any:
     return kind if kind in MODEL_TYPES else OTHER
 
 
+def preset_depth(preset: str | None) -> int | None:
+    """How many layers a published model has; None for a name that is none."""
+    return PRESETS.get(str(preset), {}).get("num_hidden_layers")
+
+
+def saved_depth(path: str | None) -> int | None:
+    """How many layers a saved model has; None where that is not known without loading it."""
+    config = config_file(path) if path else None
+    found = {} if config is None else _read(config)
+    inner = found.get("text_config")
+    count = (inner if isinstance(inner, dict) else found).get("num_hidden_layers")
+    return count if isinstance(count, int) else None
+
+
 def fetched_type(values: Mapping[str, Any]) -> Any:
     """The same, its configuration brought from the hub first. Raises `RunError` where it cannot be had."""
     from memcfg.planner.config import fetch
@@ -58,8 +72,14 @@ def _cached(hub_id: str) -> Path:
 
 
 def _kind(config: Path) -> str | None:
-    try:
-        kind = json.loads(config.read_text(encoding="utf-8")).get("model_type")
-    except (OSError, ValueError, AttributeError):
-        return None  # loading it says what is wrong
+    kind = _read(config).get("model_type")
     return kind if isinstance(kind, str) else None
+
+
+def _read(config: Path) -> dict[str, Any]:
+    """What a configuration says; nothing where it cannot be read: loading the model says what is wrong."""
+    try:
+        found = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -12,7 +12,7 @@ from peft.utils import constants
 
 from memcfg import Plan, Problem, RequestError, RunError
 from memcfg.engine.forward import NEW_HEAD, causal_model
-from memcfg_peft.matching import unmatched
+from memcfg_peft.matching import matches, unmatched
 
 CONFIGS: dict[str, type[peft.PeftConfig]] = {
     "lora": peft.LoraConfig, "adalora": peft.AdaLoraConfig, "loha": peft.LoHaConfig, "lokr": peft.LoKrConfig,
@@ -27,6 +27,7 @@ RANK = {"lora": "r", "adalora": "init_r", "loha": "r", "lokr": "r", "oft": "r", 
 """What peft calls each setting, by method."""
 
 ALL = "all-linear"
+SAVED = "peft.modules_to_save"
 LINEAR = ("Linear", "Conv1D", "Linear4bit", "Linear8bitLt")
 
 
@@ -34,12 +35,10 @@ def config_of(plan: Plan, model: torch.nn.Module) -> peft.PeftConfig:
     """The configuration that the plan describes for this model. Raises `RunError` for layers that it does not have."""
     method = plan["peft.method"]
     values: dict[str, Any] = {"task_type": "CAUSAL_LM", **_of_method(plan, method)}
-    if plan.get("peft.modules_to_save"):
-        values["modules_to_save"] = _checked(model, plan["peft.modules_to_save"], "peft.modules_to_save")
-    if getattr(causal_model(model), NEW_HEAD, False):
-        values["modules_to_save"] = [*values.get("modules_to_save", []), head_name(model)]
+    if whole := trained_whole(plan, model):
+        values["modules_to_save"] = whole
     if method not in ("prompt", "prefix", "p_tuning"):
-        values["target_modules"] = targets_of(plan, model)
+        values["target_modules"] = _apart(plan, model, targets_of(plan, model), whole)
     kind = CONFIGS[method]
     values |= _further(plan, kind)
     try:
@@ -57,6 +56,59 @@ def targets_of(plan: Plan, model: torch.nn.Module) -> list[str] | str:
         return _pattern(given, model, head=plan.get("peft.head") is True)
     names = _linear_names(model) if given == ALL else _checked(model, given, "peft.targets")
     return [*names, head_name(model)] if plan.get("peft.head") else names
+
+
+def trained_whole(plan: Plan, model: torch.nn.Module) -> list[str]:
+    """The layers that are trained whole. Raises `RunError` for one that is not there or whose weights are packed."""
+    whole = _checked(model, plan.get("peft.modules_to_save") or [], SAVED)
+    fixed = [name for name in whole if not _floating(model, name)]
+    if fixed:
+        text = f"the weights of `{fixed[0]}` are packed into few bits, and cannot be trained whole"
+        raise RunError(Problem(text, key=SAVED, fix=f"leave `{fixed[0]}` out, or `quantization.mode=none`"))
+    return [*whole, head_name(model)] if getattr(causal_model(model), NEW_HEAD, False) else whole
+
+
+def _floating(model: torch.nn.Module, entry: str) -> bool:
+    inside = [p for name in matches(layer_names(model), entry) for p in model.get_submodule(name).parameters()]
+    return all(p.is_floating_point() and not hasattr(p, "quant_state") for p in inside)
+
+
+def _apart(plan: Plan, model: torch.nn.Module, targets: list[str] | str, whole: list[str]) -> list[str] | str:
+    """The targets without layers that are trained whole, which have no adapter.
+
+    Raises `RunError` where the user named such a layer as a target, or where nothing is left."""
+    names = layer_names(model)
+    adapted = _named(names, targets)
+    within = {name: entry for entry in whole for name in matches(names, entry)}
+    clash = {name: within[outer] for name in adapted for outer in _around(name) if outer in within}
+    if not clash:
+        return targets
+    name, entry = next(iter(clash.items()))
+    if plan.get("peft.head") and name == head_name(model):
+        text = f"`{entry}` is the output head, which `peft.head=true` adapts"
+        raise RunError(Problem(text, key=SAVED, fix=f"leave `{entry}` out, or `peft.head=false`"))
+    if plan.get("peft.targets") not in (None, ALL):
+        text = f"`{entry}` is trained whole, and `peft.targets` gives `{name}` an adapter"
+        raise RunError(Problem(text, key=SAVED, fix="leave it in one of the two"))
+    left = [name for name in adapted if name not in clash]
+    if not left:
+        text = "every layer that would have an adapter is trained whole"
+        raise RunError(Problem(text, key=SAVED, fix="name other layers in `peft.targets`, or leave some out"))
+    return left
+
+
+def _named(names: list[str], targets: list[str] | str) -> list[str]:
+    """The layers that targets stand for, as peft reads them."""
+    if isinstance(targets, str):
+        return [name for name in names if re.fullmatch(targets, name)]
+    found = {name for entry in targets for name in matches(names, entry)}
+    return [name for name in names if name in found]
+
+
+def _around(name: str) -> list[str]:
+    """The module and those that it lies in."""
+    parts = name.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
 
 
 def head_name(model: torch.nn.Module) -> str:

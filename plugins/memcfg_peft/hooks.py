@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from peft.utils import ModulesToSaveWrapper
 
 from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
+from memcfg.engine.forward import causal_model
 from memcfg_peft.adapter import ADAPTER, adapted, adapted_layers, merged, per_leaf, trainable
-from memcfg_peft.configs import CONFIGS, RANK
+from memcfg_peft.configs import CONFIGS, RANK, SAVED
+from memcfg_peft.matching import counted, matches
 
 
 @hookimpl(consumes=("quantized", "head"), produces="adapter")
@@ -38,9 +41,22 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parameters})
     if plan["peft.dtype"] != "base" and dtypes:
         found.append(Effective("peft.dtype", dtypes[0] if len(dtypes) == 1 else dtypes, "its weights"))
+    if asked := plan.get(SAVED):
+        found.append(Effective(SAVED, *_whole(run.model, asked)))
     if method in RANK and plan.get("peft.rank") is not None:
         found.append(Effective("peft.rank", getattr(config, RANK[method]), "the adapter's configuration"))
     return found
+
+
+def _whole(model: torch.nn.Module, asked: list[str]) -> tuple[list[str], str]:
+    """The entries all of whose layers are trained whole, and how many those are."""
+    modules = dict(causal_model(model).named_modules())
+    names, wrapped = list(modules), [n for n, m in modules.items() if isinstance(m, ModulesToSaveWrapper)]
+    counts = counted(wrapped, asked)
+    whole = [entry for entry in asked if counts[entry] and counts[entry] == len(matches(names, entry))]
+    return whole, ", ".join(
+        f"{entry}: {count}" for entry, count in counts.items()
+    ) + " trained whole, without an adapter"
 
 
 def _moved(run: Any, method: str) -> str:

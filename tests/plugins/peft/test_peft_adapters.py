@@ -118,6 +118,61 @@ def test_a_name_that_matches_nothing_is_refused_with_what_is_near(
     assert not hasattr(made, "peft_config"), "nothing has been done to the model"
 
 
+@pytest.mark.parametrize(
+    ("targets", "whole", "where", "seen"),
+    [
+        (None, ["q_proj"], "v_proj: 2", "q_proj: 2"),
+        (None, ["layers.0.self_attn.q_proj"], "q_proj: 1, v_proj: 2", "layers.0.self_attn.q_proj: 1"),
+        ("all-linear", ["mlp"], "k_proj: 2, o_proj: 2, q_proj: 2, v_proj: 2", "mlp: 2"),
+        (["q_proj"], ["v_proj", "lm_head"], "q_proj: 2", "v_proj: 2, lm_head: 1"),
+    ],
+)
+def test_layers_that_are_trained_whole_have_no_adapter(targets: Any, whole: list[str], where: str, seen: str) -> None:
+    asked = plan(targets=targets, modules_to_save=whole)
+    made = memcfg_patch_model(plan=asked, model=model(tied=False))
+    assert per_leaf(adapted_layers(made)) == where
+    run = SimpleNamespace(model=made, optimizer=torch.optim.AdamW(trainable(made)))
+    found = {e.key: e for e in memcfg_evidence(plan=asked, run=run, found=[])}
+    assert found["peft.modules_to_save"].effective == whole
+    assert found["peft.modules_to_save"].evidence == f"{seen} trained whole, without an adapter"
+    other = plan(targets=targets, modules_to_save=[*whole, "norm"])
+    missing = {e.key: e for e in memcfg_evidence(plan=other, run=run, found=[])}["peft.modules_to_save"]
+    assert missing.effective == whole
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"targets": ["self_attn.q_proj"], "modules_to_save": ["q_proj"]},
+            "`peft.modules_to_save`: `q_proj` is trained whole, and `peft.targets` gives `model.layers.0.self_attn.q_proj` "
+            "an adapter\n  leave it in one of the two",
+        ),
+        (
+            {"targets": r".*\.1\..*q_proj", "modules_to_save": ["self_attn"]},
+            "`peft.modules_to_save`: `self_attn` is trained whole, and `peft.targets` gives `model.layers.1.self_attn.q_proj` "
+            "an adapter\n  leave it in one of the two",
+        ),
+        (
+            {"targets": None, "modules_to_save": ["q_proj", "v_proj"]},
+            "`peft.modules_to_save`: every layer that would have an adapter is trained whole\n  name other layers in "
+            "`peft.targets`, or leave some out",
+        ),
+        (
+            {"head": True, "modules_to_save": ["lm_head"]},
+            "`peft.modules_to_save`: `lm_head` is the output head, which `peft.head=true` adapts\n  leave `lm_head` out, or "
+            "`peft.head=false`",
+        ),
+    ],
+)
+def test_an_adapter_on_a_layer_that_is_trained_whole_is_refused(overrides: dict[str, Any], message: str) -> None:
+    made = model()
+    with pytest.raises(RunError) as caught:
+        memcfg_patch_model(plan=plan(**overrides), model=made)
+    assert str(caught.value) == message
+    assert not hasattr(made, "peft_config"), "nothing has been done to the model"
+
+
 def test_a_pattern_that_is_none_and_fields_that_peft_does_not_know() -> None:
     with pytest.raises(RequestError, match=r"`peft\.targets`: `\*_proj` is no pattern"):
         memcfg_patch_model(plan=plan(targets="*_proj"), model=model())

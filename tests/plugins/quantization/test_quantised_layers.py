@@ -106,6 +106,20 @@ def test_a_model_that_is_quantised_otherwise_is_refused() -> None:
     assert memcfg_patch_model(plan=plan("nf4"), model=made) is made
 
 
+def test_packed_layers_are_not_trained_whole() -> None:
+    from memcfg_peft.configs import trained_whole
+
+    made = memcfg_patch_model(plan=plan("nf4", **{"quantization.storage": "float32"}), model=model())
+    for entry in ("q_proj", "mlp"):
+        with pytest.raises(RunError) as caught:
+            trained_whole(plan("nf4", **{"peft.modules_to_save": [entry]}), made)
+        assert str(caught.value) == (
+            f"`peft.modules_to_save`: the weights of `{entry}` are packed into few bits, and cannot be trained whole\n"
+            f"  leave `{entry}` out, or `quantization.mode=none`"
+        )
+    assert trained_whole(plan("nf4", **{"peft.modules_to_save": ["lm_head", "norm"]}), made) == ["lm_head", "norm"]
+
+
 def test_a_model_without_linear_layers_is_refused() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
