@@ -22,6 +22,7 @@ Tensor = torch.Tensor
 aten = torch.ops.aten
 
 SDPA: Final = "torch.nn.functional:scaled_dot_product_attention"
+DROPOUT: Final = "torch.nn.functional:dropout"
 HALF: Final = (torch.float16, torch.bfloat16)
 FLASH_ON_CPU: Final = 1
 WIDEST_HEAD: Final = {"flash": 256, "cudnn": 128, "efficient": 1 << 16}
@@ -39,6 +40,7 @@ def of_torch(machine: Machine) -> dict[str, Any]:
         for module in ("torch.optim.optimizer", "torch.utils._foreach_utils"):
             for kind in ("fused", "foreach"):
                 found[f"{module}:_get_{kind}_kernels_supported_devices"] = lambda: ["cuda", "meta"]
+        found[DROPOUT] = _dropout()
     return found
 
 
@@ -84,6 +86,18 @@ def _tensor() -> Callable[..., Tensor]:
         return plain(data, **how).to(device).requires_grad_(requires_grad)
 
     return made
+
+
+def _dropout() -> Callable[..., Tensor]:
+    """Dropout by its one kernel, which keeps a byte for each element. Elsewhere it multiplies with numbers that it keeps."""
+    plain = torch.nn.functional.dropout
+
+    def dropped(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if input.is_meta and training and 0 < p < 1 and input.numel() and not inplace:
+            return torch.native_dropout(input, p, True)[0]
+        return plain(input, p, training, inplace)
+
+    return dropped
 
 
 def _autocast() -> dict[str, Any]:

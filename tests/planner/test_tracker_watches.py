@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from memcfg.planner import standins
 from memcfg.planner.machine import CPU, named
 from memcfg.planner.trace import requested
 from memcfg.planner.tracker import Tracker
@@ -120,3 +121,17 @@ def test_cublas_takes_one_workspace_for_each_thread() -> None:
         loss.backward()
     sizes = [birth.size for birth in tracker.trace.births if birth.op == "cublas"]
     assert sizes == [32 << 20, 32 << 20]
+
+
+@pytest.mark.parametrize(("machine", "kept"), [("h200", [4 << 20, 1 << 20]), (None, [4 << 20, 4 << 20])])
+def test_dropout_keeps_a_byte_for_each_element_on_a_gpu(machine: str | None, kept: list[int]) -> None:
+    """Its result and what it was multiplied with, of a million float32."""
+    place = CPU if machine is None else named(machine)
+    x = torch.empty(1 << 20, device="meta", requires_grad=True)
+    with standins.in_place(standins.of_torch(place)), Tracker(place) as tracker:
+        dropped = torch.nn.functional.dropout(x, 0.1)
+        alive = [birth.size for birth in tracker.trace.births]
+        assert sorted(alive, reverse=True) == kept
+        del dropped
+        assert torch.nn.functional.dropout(x, 0.1, training=False) is x
+        assert torch.nn.functional.dropout(x, 0.0) is x
