@@ -12,7 +12,6 @@ from memcfg.commands.arguments import Arguments
 from memcfg.commands.pricing import pricing
 from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
-from memcfg.report.words import wrapped
 
 if TYPE_CHECKING:
     from memcfg.planner.inverse import Inverse
@@ -32,12 +31,14 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
 
 
 def _plan(arguments: Arguments, terminal: Terminal) -> int:
+    from memcfg.commands.supposed import composed
     from memcfg.commands.train import calm_openmp
     from memcfg.compose.request import installed
 
     wishes, find, rest = asked(arguments.rest)
     registry = installed()
-    request = pricing(lambda: composed(arguments, rest, registry, terminal), rest, arguments, registry, terminal)
+    wanted = lambda: composed(rest, arguments.config_dir, registry, terminal.say)  # noqa: E731
+    request, _ = pricing(wanted, rest, arguments, registry, terminal)
     registry = registry.within(request)
     calm_openmp("cpu")
     with Talk(terminal) as talk:
@@ -53,27 +54,6 @@ def _plan(arguments: Arguments, terminal: Terminal) -> int:
 
         terminal.show(*show_ladder(ladder, inverse))
     return 0 if ladder.rungs else 1
-
-
-def composed(arguments: Arguments, rest: list[str], registry: Registry, terminal: Terminal) -> Request:
-    """The request, for a card where a budget is given on a host without one, and with the model's configuration fetched
-    where only the network has it."""
-    from memcfg.commands.supposed import supposed_card, supposition
-    from memcfg.compose import compose
-
-    again = lambda: compose(rest, registry=registry, config_dir=arguments.config_dir)  # noqa: E731
-    request = again()
-    plan = registry.plan(request)
-    if (card := supposed_card(rest, plan)) is not None:
-        terminal.say(*wrapped(supposition(card), "  ", first=""))
-        rest.append(f"assume.device={card}")
-        request = again()
-        plan = registry.plan(request)
-    if plan.pending:
-        from memcfg.planner.config import fetch
-
-        request = again() if fetch(plan) else request
-    return request
 
 
 def found(request: Request, registry: Registry, wishes: Wishes, tell: Any) -> Ladder:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from memcfg.commands.arguments import Arguments
 from memcfg.commands.pricing import pricing
 from memcfg.report.console import Terminal
-from memcfg.report.words import wrapped
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
@@ -25,12 +24,13 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
 
 
 def _predict(arguments: Arguments, terminal: Terminal) -> int:
+    from memcfg.commands.supposed import composed
     from memcfg.compose.request import installed
 
     registry = installed()
     words = list(arguments.rest)
-    wanted = lambda: asked(words, arguments.config_dir, registry, terminal)  # noqa: E731
-    plan = pricing(wanted, words, arguments, registry, terminal)
+    wanted = lambda: composed(words, arguments.config_dir, registry, terminal.say)  # noqa: E731
+    _, plan = pricing(wanted, words, arguments, registry, terminal)
     prediction, machine = predicted(plan, registry, terminal, fresh=arguments.has("fresh"))
     from memcfg.planner.budget import EXIT, budget_of
 
@@ -58,25 +58,6 @@ def predicted(plan: Plan, registry: Registry, terminal: Terminal, *, fresh: bool
     terminal.say("simulating one step ...")
     machine = machine_of(plan)
     return predict(plan, registry, machine=machine, fresh=fresh), machine
-
-
-def asked(words: list[str], config_dir: str | None, registry: Registry, terminal: Terminal) -> Plan:
-    """The plan: for a card where a budget is given on a host without one, and with the model's configuration fetched
-    where only the network knows it."""
-    from memcfg.commands.supposed import supposed_card, supposition
-    from memcfg.compose import resolve
-
-    again = lambda: resolve(words, registry=registry, config_dir=config_dir)  # noqa: E731
-    plan = again()
-    if (card := supposed_card(words, plan)) is not None:
-        terminal.say(*wrapped(supposition(card), "  ", first=""))
-        words = [*words, f"assume.device={card}"]
-        plan = again()
-    if plan.pending:
-        from memcfg.planner.config import fetch
-
-        plan = again() if fetch(plan) else plan
-    return plan
 
 
 def as_json(prediction: Prediction, budget: Budget | None) -> dict[str, Any]:

@@ -30,18 +30,19 @@ def pricing(
         repairs = error.repairs
         if repairs:
             terminal.say(f"simulating {count(min(len(repairs), MOST), 'repair')} ...")
-        simulated = [repaired([*words, *repair], arguments, registry, terminal) for repair in repairs[:MOST]]
+        simulated = [repaired([*words, *repair], arguments, registry) for repair in repairs[:MOST]]
         more = [Price(None, reason=f"only the first {MOST} are simulated")] * (len(repairs) - len(simulated))
         error.prices = (*simulated, *more)
         raise
 
 
-def repaired(words: list[str], arguments: Arguments, registry: Registry, terminal: Terminal) -> Price:
+def repaired(words: list[str], arguments: Arguments, registry: Registry) -> Price:
     """The price of these overrides."""
-    from memcfg.commands.predict import asked
+    from memcfg.commands.supposed import composed
 
+    silent = lambda *lines: None  # noqa: E731  # the price names the card that it is for
     try:
-        return price(asked(words, arguments.config_dir, registry, terminal), registry)
+        return price(composed(words, arguments.config_dir, registry, silent)[1], registry)
     except (MemcfgError, RuntimeError, NotImplementedError) as error:
         return Price(None, reason=str(error).splitlines()[0])
 

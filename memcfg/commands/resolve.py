@@ -55,7 +55,7 @@ def _priced(arguments: Arguments, terminal: Terminal) -> tuple[Plan, Price | Non
     from memcfg.commands.pricing import pricing, repaired
 
     plan = pricing(wanted, arguments.rest, arguments, registry, terminal)
-    return plan, repaired(arguments.rest, arguments, registry, terminal)
+    return plan, repaired(arguments.rest, arguments, registry)
 
 
 def _json(arguments: Arguments, terminal: Terminal) -> int:

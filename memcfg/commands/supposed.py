@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from memcfg.core.cards import CARDS
+from memcfg.errors import ConflictError
+from memcfg.report.words import wrapped
 
 if TYPE_CHECKING:
     from memcfg.plan import Plan
+    from memcfg.registry import Registry
+    from memcfg.solver.request import Request
 
 BUDGETS: Final = ("budget", "budget.bytes")
 ALIKE: Final = 0.98
@@ -16,12 +20,69 @@ ALIKE: Final = 0.98
 OLDEST: Final = 80
 """Capability of the oldest cards that are supposed: they compute in bfloat16."""
 
+NO_GPU: Final = (
+    "note: this host has no GPU; `assume.device=h100` plans for one that you name, a budget for one that has it"
+)
+
+
+def composed(
+    words: list[str], config_dir: str | None, registry: Registry, say: Callable[..., object]
+) -> tuple[Request, Plan]:
+    """The request and its plan: for a card where a budget is given on a host without one (`words` gain that card), and with
+    the model's configuration fetched where only the network has it."""
+    from memcfg.compose import compose
+
+    def again(*more: str) -> tuple[Request, Plan]:
+        request = compose([*words, *more], registry=registry, config_dir=config_dir)
+        return request, registry.plan(request)
+
+    found: tuple[Request, Plan] | None = None
+    try:
+        found = again()
+        card = supposed_card(words, found[1])
+    except ConflictError:
+        with_gpu = plan_with_gpu(words, lambda *more: again(*more)[1])
+        if with_gpu is None:
+            raise
+        budget = with_gpu.get("budget.bytes")
+        if budget is None:
+            say(*wrapped(NO_GPU, "  ", first=""))
+            raise
+        card = card_of(words, budget)
+    if card is not None:
+        say(*wrapped(supposition(card), "  ", first=""))
+        words.append(f"assume.device={card}")
+    if found is None or card is not None:
+        found = again()
+    if found[1].pending:
+        from memcfg.planner.config import fetch
+
+        found = again() if fetch(found[1]) else found
+    return found
+
+
+def plan_with_gpu(words: Sequence[str], plan: Callable[..., Plan]) -> Plan | None:
+    """The plan of a request that is a conflict only because this host has no GPU, as offloading is; else None."""
+    from memcfg.core.facts import device_type
+
+    if device_type({}) != "cpu" or any(word.lstrip("+").startswith("assume.device=") for word in words):
+        return None
+    try:
+        return plan("assume.device=h100")
+    except ConflictError:
+        return None
+
 
 def supposed_card(words: Sequence[str], plan: Plan) -> str | None:
     """The card to plan for: that of the budget, where this host has no GPU and none was assumed; else None."""
     budget = plan.get("budget.bytes")
     if plan.device != "cpu" or "device.type" in plan.assumed or budget is None:
         return None
+    return card_of(words, budget)
+
+
+def card_of(words: Sequence[str], budget: int) -> str:
+    """The card that the budget names, or the smallest that has so much memory."""
     said = [word.partition("=")[2].lower() for word in words if word.lstrip("+").partition("=")[0] in BUDGETS]
     return said[-1] if said and said[-1] in CARDS else nearest_card(budget)
 

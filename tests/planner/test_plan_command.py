@@ -139,6 +139,18 @@ def test_a_laptop_plans_for_the_card_that_has_the_budget(
     )
 
 
+def test_a_technique_that_needs_a_gpu_is_planned_for_on_a_laptop(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    words = [word for word in SHAPE if not word.startswith("assume")]
+    assert main(["predict", *words, "offload=checkpoint_inputs", "budget=24gib"]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("supposing `assume.device=rtx4090`") == 1
+    assert main(["predict", *words, "offload=checkpoint_inputs"]) == 2
+    assert "note: this host has no GPU; `assume.device=h100` plans for one that you name" in capsys.readouterr().err
+
+
 def test_the_request_behind_a_plan_resolves_to_it(registry: Registry) -> None:
     plan = registry.plan(compose([*SHAPE, "packing=bfd"], registry=registry))
     again = registry.plan(request_of(plan))
