@@ -12,25 +12,29 @@ number of tokens, step by step. The reward is the share of even token ids: it co
 trains twice: the first time its shapes are new to every kernel, the second time they are not. Seconds are those of whole steps,
 sampling included, after the second; the peak is that of those steps. `sampling` is the part of memcfg's steps that sampling took.
 A key-value cache is most of what sampling needs, and the same for both; `phases` lays the optimizer's states aside meanwhile;
-`graphs` also replays a recorded token, with a static cache."""
+`offload` moves the inputs of checkpointed layers too, and takes smaller chunks of logits; `graphs` also replays a recorded token,
+with a static cache. `--passes 1` leaves the second time out: sampling, most of a step, has no shapes to get used to."""
 
 from __future__ import annotations
 
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from fresh import program
 from sft import Clock, _cuda, _peak, _twice, in_words, timed, word_tokenizer
 
+LEAN = ["padding_free=on", "offload.phases=true", "offload=checkpoint_inputs", "loss.chunk_mib=64"]
 CASES: dict[str, list[str] | None] = {
     "trl": None,
     "padded": [],
     "padding_free": ["padding_free=on"],
     "phases": ["padding_free=on", "offload.phases=true"],
-    "graphs": ["padding_free=on", "offload.phases=true", "generation.graphs=true"],
+    "offload": [*LEAN],
+    "graphs": [*LEAN, "generation.graphs=true"],
 }
 """memcfg's overrides; None is TRL."""
 WARM, PROMPTS, GROUP = 2, 8, 8
@@ -57,7 +61,7 @@ def prompts(count: int, words: int, longest: int) -> list[list[int]]:
 # --------------------------------------------------------------------------------------------------------- memcfg
 
 
-def memcfg_case(choices: list[str], steps: int, new: int, tiny: bool) -> Callable[[], dict[str, Any]]:
+def memcfg_case(choices: list[str], steps: int, new: int, passes: int, tiny: bool) -> Callable[[], dict[str, Any]]:
     from datasets import Dataset
 
     import memcfg
@@ -88,13 +92,15 @@ def memcfg_case(choices: list[str], steps: int, new: int, tiny: bool) -> Callabl
         sampling = 1e3 * trainer.rollouts.sampler.seconds / steps
         return clock.result() | {"sampling_ms_per_step": round(sampling, 1)}, _peak()
 
-    return lambda: _twice(once, plan={"attention": plan["attention.implementation"], "kernel": plan["loss.kernel"]})
+    return lambda: _twice(
+        once, passes, plan={"attention": plan["attention.implementation"], "kernel": plan["loss.kernel"]}
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ TRL
 
 
-def trl_case(steps: int, new: int, tiny: bool) -> Callable[[], dict[str, Any]]:
+def trl_case(steps: int, new: int, passes: int, tiny: bool) -> Callable[[], dict[str, Any]]:
     import torch
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, Qwen3Config
@@ -131,7 +137,8 @@ def trl_case(steps: int, new: int, tiny: bool) -> Callable[[], dict[str, Any]]:
     def once() -> tuple[dict[str, float], float]:
         with torch.device("cuda" if _cuda() else "cpu"):
             dtype = torch.bfloat16 if _cuda() else torch.float32
-            model = AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation="sdpa")
+            # a copy each time: training with checkpointing switches the cache off in the configuration that it is given
+            model = AutoModelForCausalLM.from_config(deepcopy(shape), dtype=dtype, attn_implementation="sdpa")
         trainer = GRPOTrainer(
             model=model, reward_funcs=[even], args=GRPOConfig(**arguments), train_dataset=rows,
             processing_class=tokenizer,
@@ -142,15 +149,17 @@ def trl_case(steps: int, new: int, tiny: bool) -> Callable[[], dict[str, Any]]:
         del found["tokens_per_second"]
         return found, _peak()
 
-    return lambda: _twice(once)
+    return lambda: _twice(once, passes)
 
 
 def prepared(case: str, asked: Namespace) -> Callable[[], dict[str, Any]]:
     choices = CASES[case]
     if choices is None:
-        return trl_case(asked.steps, asked.new, asked.tiny)
-    return memcfg_case([*choices, *asked.overrides], asked.steps, asked.new, asked.tiny)
+        return trl_case(asked.steps, asked.new, asked.passes, asked.tiny)
+    return memcfg_case([*choices, *asked.overrides], asked.steps, asked.new, asked.passes, asked.tiny)
 
 
 if __name__ == "__main__":
-    program(__file__, __doc__, list(CASES), prepared, out="results/online.jsonl", steps=6, new=256, tiny=False)
+    program(
+        __file__, __doc__, list(CASES), prepared, out="results/online.jsonl", steps=6, new=256, passes=2, tiny=False
+    )

@@ -179,15 +179,18 @@ def trl_case(choices: dict[str, Any], steps: int, toy: bool) -> Callable[[], dic
 # ---------------------------------------------------------------------------------------------------------- shared
 
 
-def _twice(once: Callable[[], tuple[dict[str, float], float]], **more: Any) -> dict[str, Any]:
+def _twice(once: Callable[[], tuple[dict[str, float], float]], passes: int = 2, **more: Any) -> dict[str, Any]:
+    """What the first pass and the last found; the peak is the last one's."""
     results = []
-    for _ in range(2):
+    for _ in range(passes):
         _torch().manual_seed(0)
         gc.collect()
         if _cuda():
             _torch().cuda.empty_cache()
         results.append(once())
-    return {"fresh": results[0][0], "repeated": results[1][0], "peak_gib": round(results[1][1], 2), **more}
+    repeated = {"repeated": results[-1][0]} if passes > 1 else {}
+    reserved = round(_torch().cuda.max_memory_reserved() / 2**30, 2) if _cuda() else 0.0
+    return {"fresh": results[0][0], **repeated, "peak_gib": round(results[-1][1], 2), "reserved_gib": reserved, **more}
 
 
 def _profiled(path: str | None) -> Any:
