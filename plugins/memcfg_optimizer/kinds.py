@@ -18,7 +18,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit"),
     "paged_adamw_8bit": ("bitsandbytes.optim", "PagedAdamW8bit"),
     "lion_8bit": ("bitsandbytes.optim", "Lion8bit"),
-    "adafactor": ("transformers.optimization", "Adafactor"),
+    "adafactor": ("memcfg_optimizer.adafactor", "Adafactor"),
 }
 """Module and class; the module is imported only when it is asked for."""
 
@@ -37,11 +37,6 @@ SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 SEEDED: Final = ("adamw_bf16",)
 """Those that draw random numbers of their own, from `run.seed`."""
 
-FIXED: Final[Mapping[str, dict[str, Any]]] = {
-    # the learning rate of the plan, as for every other optimizer, and not one relative to the weights
-    "adafactor": {"scale_parameter": False, "relative_step": False, "warmup_init": False},
-}
-
 
 def built(name: str, groups: list[dict[str, Any]], **settings: Any) -> torch.optim.Optimizer:
     """The optimizer of that name. Raises `RunError` where its package cannot be loaded."""
@@ -51,7 +46,7 @@ def built(name: str, groups: list[dict[str, Any]], **settings: Any) -> torch.opt
     except (ImportError, OSError, RuntimeError) as error:
         text = f"`{module}` cannot be loaded: {error}"
         raise RunError(Problem(text, key="optimizer.name", fix="optimizer.name=adamw")) from error
-    optimizer: torch.optim.Optimizer = made(groups, **settings, **FIXED.get(name, {}))
+    optimizer: torch.optim.Optimizer = made(groups, **settings)
     return optimizer
 
 
