@@ -21,7 +21,7 @@ _WATCH = "_memcfg_recomputed"
 def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     """The model with its layers checkpointed as the plan says. Watched until the first evidence is read."""
     mode, every = plan["checkpointing.mode"], plan.get("checkpointing.every") or 1
-    layers, selection = list(repeated_layers(model)), Selection() if mode == "selective" else None
+    layers, selection = list(repeated_layers(model)), Selection(attention_of(model)) if mode == "selective" else None
     if mode != "none":
         check(every, layers)
         enable(model, reentrant=plan["checkpointing.reentrant"], selection=selection)
@@ -52,6 +52,12 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
             Effective("checkpointing.reentrant", way, "argument of the layers' checkpoint function") for way in ways
         ]
     return found
+
+
+def attention_of(model: torch.nn.Module) -> str | None:
+    """The name by which the model's layers look up their attention."""
+    config: Any = getattr(causal_model(model), "config", None)
+    return None if config is None else getattr(config.get_text_config(), "_attn_implementation", None)
 
 
 def check(every: int, layers: list[torch.nn.Module]) -> None:

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import torch
 from memcfg_checkpointing import plugin
-from memcfg_checkpointing.hooks import flagged, memcfg_evidence, memcfg_patch_model
+from memcfg_checkpointing.hooks import enable, flagged, memcfg_evidence, memcfg_patch_model
+from memcfg_checkpointing.selective import Selection, context_function
+from torch.utils.checkpoint import checkpoint
 from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, PreTrainedModel, Qwen3Config
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from memcfg import Decision, Plan, RunError
@@ -215,6 +218,67 @@ def test_selective_computes_layers_again_but_not_their_attention(kind: str, monk
     found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
     compare(asked, found)
     assert found[0].evidence == "3 of 3 layers computed again in a step; 3 results of attention kept"
+
+
+def test_operations_outside_of_attention_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one that is costs the host as much as launching it."""
+    asked: list[str] = []
+    policy = Selection._policy
+
+    def listening(self: Selection, context: Any, operation: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.append(str(operation))
+        return policy(self, context, operation, *args, **kwargs)
+
+    monkeypatch.setattr(Selection, "_policy", listening)
+    made = model("qwen3")
+    memcfg_patch_model(plan=plan("selective"), model=made)
+    backward(made)
+    assert sum("scaled_dot_product" in name for name in asked) >= 3
+    assert not [name for name in asked if any(part in name for part in ("mm", "silu", "embedding", "rsqrt"))]
+
+
+def test_layers_that_look_up_no_attention_are_looked_at_whole() -> None:
+    made, plain, selection = model(), model(), Selection("flex_attention")  # they look up sdpa
+    enable(made, reentrant=False, selection=selection)
+    for _ in range(2):
+        assert backward(made) == pytest.approx(backward(plain), abs=1e-7)
+    assert selection.name is None
+    assert selection.kept == 2 + 3, "all but the first layer of the first step"
+    for p, q in zip(made.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=0, atol=1e-6)
+
+
+def attend_twice(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    attention = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    module = torch.nn.Module()
+    module.is_causal = True  # type: ignore[assignment]
+    once = attention(module, first, second, second, None)[0].transpose(1, 2)
+    return attention(module, once, second, second, None)[0].sin()
+
+
+def test_two_attentions_in_one_layer_each_keep_their_own() -> None:
+    given = [torch.randn(1, 2, 5, 8, requires_grad=True) for _ in range(2)]
+    selection = Selection("sdpa")
+    made = checkpoint(attend_twice, *given, use_reentrant=False, context_fn=context_function(selection))
+    found = torch.autograd.grad(made.sum(), given)
+    expected = torch.autograd.grad(attend_twice(*given).sum(), given)
+    assert selection.kept == 2
+    for mine, its in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, its)
+
+
+def test_what_layers_look_up_is_as_it_was_after_an_error_too() -> None:
+    before = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    made = model()
+    memcfg_patch_model(plan=plan("selective"), model=made)
+    handle = made.model.layers[1].mlp.register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        backward(made)
+    handle.remove()
+    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is before
+    backward(made)
+    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is before
+    assert "sdpa" not in ALL_ATTENTION_FUNCTIONS._local_mapping
 
 
 def test_selective_without_anything_to_keep_is_told() -> None:
