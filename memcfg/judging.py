@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OPTION: Final = "rewards.functions"
 JUDGE_OPTION: Final = "online_dpo.judge"
+LARGEST: Final = 3.4028235e38
+"""The largest finite float32, which advantages are."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,11 @@ def chosen(found: Sequence[Any], names: Sequence[str], weights: Sequence[float] 
         text = "no reward function is named, and completions must be worth something"
         raise RequestError(Problem(text, key=OPTION, fix=f"{OPTION}=[NAME]  # {_listed(offered)}"))
     for name in names:
+        if not isinstance(name, str):
+            raise RequestError(Problem(f"`{name}` is no name of a reward function", key=OPTION))
+        if list(names).count(name) > 1:
+            text = f"`{name}` is named {list(names).count(name)} times, and its figures would be one another's"
+            raise RequestError(Problem(text, key=OPTION, fix="name it once, with its weight in `rewards.weights`"))
         if name not in offered:
             near = tuple(difflib.get_close_matches(name, offered, n=2))
             text = f"there is no reward function `{name}` ({_listed(offered)})"
@@ -124,7 +131,7 @@ def preferred(judge: Judge, sampled: Round, tokenizer: Any) -> list[int]:
         paired[name] = [list(pair) for pair in zip(given[name][::2], given[name][1::2], strict=True)]
     answers = _called(judge, JUDGE_OPTION, paired)
     wanted = len(sampled.samples) // 2
-    if not isinstance(answers, Sequence | torch.Tensor) or len(answers) != wanted:
+    if _length(answers) != wanted:
         raise RunError(Problem(f"the judge `{judge.name}` gave {_size(answers)} for {wanted} pairs", key=JUDGE_OPTION))
     found = [_number(answer) for answer in answers]
     wrong = next((place for place, answer in enumerate(found) if answer not in (0.0, 1.0)), None)
@@ -163,23 +170,24 @@ def _called(one: Reward | Judge, option: str, given: Mapping[str, list[Any]]) ->
         columns = ", ".join(f"`{name}`" for name in given)
         text = f"the {what} asks for `{missing[0]}`, and the rows have no such column; there are {columns}"
         raise RunError(Problem(text, key=option))
-    asked = given if takes_all else {p.name: given[p.name] for p in named if p.name in given}
+    names = given if takes_all else [p.name for p in named if p.name in given]
     try:
-        return one.function(**asked)
+        return one.function(**{name: list(given[name]) for name in names})  # its own lists, to do with as it likes
     except MemcfgError:
         raise
     except (Exception, SystemExit) as error:
-        raise RunError(Problem(f"the {what} raised {type(error).__name__}: {error}", key=option)) from error
+        said = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split())]))
+        raise RunError(Problem(f"the {what} raised {said}", key=option)) from error
 
 
 def _checked(reward: Reward, values: Any, count: int) -> list[float]:
     """The values as numbers, one for each completion."""
-    if not isinstance(values, Sequence | torch.Tensor) or isinstance(values, str) or len(values) != count:
+    if _length(values) != count:
         text = f"the reward `{reward.name}` gave {_size(values)} for {count} completions"
         raise RunError(Problem(text, key=reward.option))
     found = [_number(value) for value in values]
     for place, number in enumerate(found):
-        if number is None or not math.isfinite(number):
+        if number is None or not abs(number) <= LARGEST:
             text = (
                 f"the reward `{reward.name}` gave {values[place]!r} for completion {place}, which is no finite number"
             )
@@ -188,15 +196,28 @@ def _checked(reward: Reward, values: Any, count: int) -> list[float]:
 
 
 def _number(value: Any) -> float | None:
+    """The value as a number; None for what is none, text that reads like one among it."""
     try:
-        return float(value)
-    except (TypeError, ValueError):
+        return None if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one from tensors of several numbers
+        return None
+
+
+def _length(values: Any) -> int | None:
+    """How many values there are, in a sequence or an array; None for anything else."""
+    ordered = isinstance(values, Sequence) or hasattr(values, "__array__")
+    if not ordered or isinstance(values, str | bytes):
+        return None
+    try:
+        return len(values)
+    except TypeError:  # an array without dimensions
         return None
 
 
 def _size(values: Any) -> str:
-    if isinstance(values, Sequence | torch.Tensor) and not isinstance(values, str):
-        return f"{len(values)} value{'s' * (len(values) != 1)}"
+    length = _length(values)
+    if length is not None:
+        return f"{length} value{'s' * (length != 1)}"
     return "nothing" if values is None else f"a {type(values).__name__}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 
 pytestmark = pytest.mark.torch
@@ -43,6 +44,13 @@ def broken() -> list[float]:
         (lambda: [0, 1, None, 1], "the reward `mine` gave None for completion 2, which is no finite number"),
         (lambda: [0, float("nan"), 0, 0], "the reward `mine` gave nan for completion 1, which is no finite number"),
         (lambda: [0, 0, 0, float("inf")], "the reward `mine` gave inf for completion 3, which is no finite number"),
+        (lambda: [0, 0, "0.5", 0], "the reward `mine` gave '0.5' for completion 2, which is no finite number"),
+        (lambda: [0, 1e39, 0, 0], "the reward `mine` gave 1e+39 for completion 1, which is no finite number"),
+        (lambda: [[1.0, 2.0]] * 4, "the reward `mine` gave [1.0, 2.0] for completion 0, which is no finite number"),
+        (lambda: "four", "the reward `mine` gave a str for 4 completions"),
+        (lambda: (1.0 for _ in range(4)), "the reward `mine` gave a generator for 4 completions"),
+        (lambda: numpy.zeros((2, 2)), "the reward `mine` gave 2 values for 4 completions"),
+        (lambda: numpy.float64(1.0), "the reward `mine` gave a float64 for 4 completions"),
         (
             lambda answer: [1.0] * 4,
             "the reward `mine` asks for `answer`, and the rows have no such column; there are `level`, `prompts`, "
@@ -54,6 +62,26 @@ def test_one_message_each(function: Any, text: str) -> None:
     assert told(function, level=[1, 2, 3, 4]) == f"`rewards.functions`: {text}"
 
 
+def test_numbers_come_in_any_sequence_and_no_function_sees_what_another_did_to_its_own() -> None:
+    import torch
+
+    from memcfg import RunError
+    from memcfg.judging import Reward, Rewards
+
+    def first(completion_ids: list[Any], prompts: list[Any]) -> Any:
+        completion_ids.clear()
+        prompts.clear()
+        return torch.arange(4)
+
+    kinds = [first, lambda completion_ids: numpy.array([len(ids) for ids in completion_ids]), lambda: (True,) * 4]
+    found = Rewards([Reward(str(n), kind) for n, kind in enumerate(kinds)], [1.0] * 3, WORDS)(sampled())
+    assert found[:, 0].tolist() == [0, 1, 2, 3]
+    assert bool((found[:, 1] >= 1).all())
+    assert found[:, 2].tolist() == [1.0] * 4
+    with pytest.raises(RunError, match="gave 1000"):
+        Rewards([Reward("large", lambda: [10**400] * 4)], [1.0], WORDS)(sampled())
+
+
 def test_a_function_is_given_what_it_asks_for() -> None:
     from memcfg.judging import Reward, Rewards
 
@@ -61,7 +89,7 @@ def test_a_function_is_given_what_it_asks_for() -> None:
 
     def asks(completions: Any, level: Any, finished: Any = None, unknown: Any = "own") -> list[float]:
         seen.update(completions=completions, level=level, finished=finished, unknown=unknown)
-        return [0.5, 1, True, "2"]  # type: ignore[list-item]
+        return [0.5, 1, True, 2]
 
     values = Rewards([Reward("asks", asks), Reward("all", lambda **given: given["level"])], [1.0, 2.0], WORDS)
     found = values(sampled(level=[1, 2, 3, 4]))
@@ -79,7 +107,9 @@ def test_names_and_weights_must_fit() -> None:
 
     found = [Reward("length", list), Reward("format", list)]
     said = []
-    for names, weights in ((["lenght"], None), ([], None), (["length"], [1.0, 2.0])):
+    for names, weights in (
+        (["lenght"], None), ([], None), (["length"], [1.0, 2.0]), (["length"] * 2, None), ([3], None),
+    ):  # fmt: skip
         with pytest.raises(RequestError) as caught:
             chosen(found, names, weights, None)
         said.append(str(caught.value))
@@ -88,6 +118,9 @@ def test_names_and_weights_must_fit() -> None:
         "`rewards.functions`: no reward function is named, and completions must be worth something\n"
         "  rewards.functions=[NAME]  # there are `length`, `format`",
         "`rewards.weights`: [1.0, 2.0] is not one number for each of the 1 reward functions",
+        "`rewards.functions`: `length` is named 2 times, and its figures would be one another's\n"
+        "  name it once, with its weight in `rewards.weights`",
+        "`rewards.functions`: `3` is no name of a reward function",
     ]
     with pytest.raises(RunError) as twice:
         chosen([*found, Reward("length", list)], ["length"], None, None)

@@ -127,6 +127,8 @@ def _typed(option: Option, value: Any) -> Any:
         return float(value)
     if any(t not in _TYPE_NAMES and isinstance(t, type) and isinstance(value, t) for t in types):
         return value
+    if option.values:
+        return _listed(option, value)  # no other type helps: the values can be told
     wanted = " or ".join(_TYPE_NAMES.get(t, getattr(t, "__name__", str(t))) for t in types)
     raise Refused(option, f"`{_shown(option, value)}` is not {wanted}", fix=_typed_fix(option, types, value))
 

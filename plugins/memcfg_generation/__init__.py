@@ -45,6 +45,7 @@ cache = Setting(
     str,
     default=None,
     nullable=True,
+    values=("dynamic", "static", "offloaded", "offloaded_static", "quantized"),
     doc="kind of key-value cache, as Transformers names it; null is its own",
 )
 continuous = Bool("generation.continuous_batching", doc="admit new prompts while others are still being completed")
@@ -125,9 +126,29 @@ def _whole_batches(values: Mapping[str, Any]) -> str | None:
 
 
 def _explores(values: Mapping[str, Any]) -> str | None:
-    if values["generation.temperature"] > 0:
+    cut = {
+        "generation.temperature": (values["generation.temperature"] <= 0, "raise it, to 1.0 say"),
+        "generation.top_p": (values["generation.top_p"] <= 0, "raise it, to 1.0 say"),
+        "generation.top_k": (values["generation.top_k"] == 1, "raise it, or write 0 for all tokens"),
+        "generation.min_p": ((values["generation.min_p"] or 0.0) >= 1, "lower it, or write null"),
+    }
+    for name, (alike, fix) in cut.items():
+        if alike:
+            return f"`{name}={values[name]}` makes all completions of a prompt the same: {fix}"
+    return None
+
+
+def _divides(values: Mapping[str, Any]) -> str | None:
+    if values["generation.repetition_penalty"] > 0:
         return None
-    return "`generation.temperature=0.0` makes all completions of a prompt the same: raise it, to 1.0 say"
+    return "`generation.repetition_penalty=0.0` is no divisor: 1.0 is no penalty, more than that is one"
+
+
+def _moves(values: Mapping[str, Any]) -> str | None:
+    chosen = values["generation.cache"] or ""
+    if not chosen.startswith("offloaded") or values["device.type"] != "cpu":
+        return None
+    return f"`generation.cache={chosen}` has no device to leave: leave it out"
 
 
 def _whole_steps(values: Mapping[str, Any]) -> str | None:
@@ -204,7 +225,7 @@ plugin = Plugin(
             because="these trainers learn from likely completions rather than from exploring",
         ),
         Check(
-            [temperature], _explores, when=online, id="generation.temperature.explores",
+            [temperature, top_p, top_k, min_p], _explores, when=online, id="generation.temperature.explores",
             because="completions are compared with others of the same prompt",
         ),
         Check(
@@ -215,6 +236,14 @@ plugin = Plugin(
         Check(
             [temperature, top_p, top_k, min_p], _greedy, when=trainer == "gkd", id="generation.temperature.greedy",
             because="where nothing is drawn, nothing has to be left out of the draw",
+        ),
+        Check(
+            [repetition], _divides, when=samples, id="generation.repetition_penalty.positive",
+            because="scores of tokens that were there before are divided by it",
+        ),
+        Check(
+            [cache, "device.type"], _moves, when=samples & (backend == "transformers"), id="generation.cache.device",
+            because="an offloaded cache lies in host memory, and moves to the device layer by layer",
         ),
         Check(
             SIZES, _whole_steps, when=groups, id="generation.steps.whole",

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from transformers import LogitsProcessor, LogitsProcessorList
 
 from memcfg import Problem, RunError
+from memcfg.engine.notfinite import ADVICE
 from memcfg.rollouts import Sample
 from memcfg_generation.switches import sampling, seeded
 
@@ -42,8 +44,15 @@ class TransformersGeneration:
         return [self._sample(row, limit) for row in whole[:, ids.shape[1] :].tolist()]
 
     def whole(self, model: Any, limit: int, **inputs: torch.Tensor) -> torch.Tensor:
-        """Prompts and completions, int64 [B, L]."""
-        found: torch.Tensor = model.generate(**inputs, generation_config=self._config(limit))
+        """Prompts and completions, int64 [B, L]. Raises `RunError` for a model whose logits are no numbers, and for a cache that
+        needs a package that is not there."""
+        try:
+            found: torch.Tensor = model.generate(
+                **inputs, generation_config=self._config(limit), logits_processor=LogitsProcessorList([Finite()])
+            )
+        except ImportError as error:
+            text = f"Transformers' cache of this kind needs a package: {' '.join(str(error).split())}"
+            raise RunError(Problem(text, key="generation.cache", fix="~generation.cache")) from error
         return found
 
     compiles = False
@@ -80,6 +89,22 @@ class TransformersGeneration:
         """Up to the first end token; what follows it is padding."""
         end = next((place for place, token in enumerate(row) if token in self.ends), None)
         return Sample(row[:limit], False) if end is None else Sample(row[: end + 1], True)
+
+
+class Finite(LogitsProcessor):  # type: ignore[misc]
+    """Looks at the logits of each completion's first token: weights that are no numbers show there, and on a GPU drawing from
+    them would end the process. Changes nothing."""
+
+    def __init__(self) -> None:
+        self.looked = False
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if not self.looked and not scores.is_meta:
+            self.looked = True
+            if not bool(scores.amax(-1).isfinite().all()):  # waits for the device, once for each round
+                text = "the model's logits are no finite numbers, so nothing can be sampled from it"
+                raise RunError(Problem(text, key="run.learning_rate", fix=ADVICE))
+        return scores
 
 
 def arguments(plan: Mapping[str, Any]) -> dict[str, Any]:

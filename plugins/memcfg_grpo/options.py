@@ -27,6 +27,7 @@ delta = Setting(
     float,
     default=None,
     nullable=True,
+    minimum=1.0,
     doc="second upper clip of the ratio, for bad completions; null has none",
 )
 level = Enum("grpo.importance_level", ("token", "sequence"), doc="whether ratios are taken by token or by completion")

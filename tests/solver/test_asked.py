@@ -76,6 +76,7 @@ def refusal(choices, facts=None, assumed=()):
         ("run.steps", 1e3, "`1000.0` is not an integer", (), "write `run.steps=1000`"),
         ("run.path", 7, "`7` is not text", (), "quote it: `run.path=\"'7'\"`"),
         ("run.tags", {"a": 1}, "`{'a': 1}` is not a list or text", (), None),
+        ("run.kind", True, "`true` is not one of `linear`, `cosine`", (), None),
         ("run.kind", "cosin", "`cosin` is not one of `linear`, `cosine`", ("cosine",), None),
         ("hub.token", "hunter2", "`***` is not an integer", (), None),
         ("hub.token", "1234", "`***` is not an integer", (), None),

@@ -15,6 +15,7 @@ from memcfg.engine.forward import attach_head
 pytestmark = pytest.mark.torch
 
 END, PAD = 1, 0
+ARGUMENTS = ("generation.temperature", "generation.top_p", "generation.repetition_penalty")
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [5, 6, 7]]
 
 
@@ -85,6 +86,32 @@ def test_what_the_weights_were_saved_with_does_not_shape_sampling() -> None:
     made.generation_config.update(top_k=1, no_repeat_ngram_size=1, temperature=0.1)
     assert sampler(made).generate(PROMPTS, seed=3, limit=6) == plain
     assert made.generation_config.top_k == 1
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_told_before_anything_is_drawn(number: float) -> None:
+    """On a GPU drawing from them would end the process with an assertion of the device."""
+    made = model()
+    made.lm_head.weight.data[3] = number
+    before = state(made)
+    with pytest.raises(RunError) as error:
+        sampler(made).generate(PROMPTS, seed=3, limit=4)
+    assert str(error.value).startswith(
+        "`run.learning_rate`: the model's logits are no finite numbers, so nothing can be sampled from it\n"
+        "  a lower `run.learning_rate`"
+    )
+    assert state(made) == before
+
+
+def test_a_cache_that_needs_a_package_says_so() -> None:
+    given = {
+        **arguments(dict.fromkeys(ARGUMENTS, 1.0) | {"generation.top_k": 0}),
+        "cache_implementation": "quantized",
+    }
+    with pytest.raises(
+        RunError, match=r"`generation\.cache`: Transformers' cache of this kind needs a package: You need"
+    ):
+        TransformersGeneration(model(), given, [END], PAD).generate(PROMPTS, seed=3, limit=4)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
