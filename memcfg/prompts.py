@@ -36,6 +36,8 @@ VERSION = 1
 """Part of the cache's fingerprint: raise it whenever the tokens change."""
 
 EMPTY = "an empty prompt"
+TAKEN = ("prompts", "completions", "prompt_ids", "completion_ids", "finished")
+"""What reward functions are given beside the columns (`memcfg.judging.arguments`)."""
 LOGPROBS = "sampler_logprobs"
 """Number of a completed row that is a list for each completion: the sampler's log-probability of each token."""
 
@@ -50,8 +52,10 @@ def prepared(
     plan: Plan, dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, ledger: Ledger, split: str, *, trainer: str
 ) -> datasets.Dataset:  # fmt: skip
     """Prompt rows. Empty prompts are dropped and counted; where `truncation.max_length` bounds prompt and completion
-    together, the start of a prompt is cut. Raises `DataError` without a `prompt` column, or where no row is left."""
+    together, the start of a prompt is cut. Raises `DataError` without a `prompt` column, for columns that reward functions could not
+    be given, or where no row is left."""
     require_columns(dataset, (("prompt",),), trainer)
+    _refuse_taken(dataset)
     use_template(tokenizer, plan.get("data.chat_template"))
     room = _room(plan)
 
@@ -67,6 +71,15 @@ def prepared(
         depends_on=["memcfg.prompts", VERSION, conversations.state(tokenizer), room], workers=plan.get("data.num_proc"),
     )  # fmt: skip
     return _account(found, ledger, split)
+
+
+def _refuse_taken(dataset: datasets.Dataset) -> None:
+    """Raises `DataError` for columns under whose names reward functions are given something else."""
+    taken = [name for name in TAKEN if name in dataset.column_names]
+    if taken:
+        names = " and ".join(f"`{name}`" for name in taken)
+        text = f"the rows have {names}, which is what reward functions call a part of what was sampled"
+        raise DataError(Problem(text, key="data.path", fix="give the column another name"))
 
 
 def _room(plan: Plan) -> int | None:

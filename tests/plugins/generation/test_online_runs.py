@@ -176,6 +176,17 @@ def test_rows_without_prompts_are_refused(tmp_path: Path, trainer: str) -> None:
     assert str(caught.value) == f"`trainer={trainer}` needs rows with `prompt`; their columns: `text`"
 
 
+def test_columns_that_reward_functions_could_not_be_given_are_refused(tmp_path: Path) -> None:
+    """`completions` are those that were sampled: the column would never be seen."""
+    path = prompts(tmp_path, completions="mine", finished=True, answer="42")
+    with pytest.raises(DataError) as caught:
+        ran(tmp_path, "grpo", path=path)
+    assert str(caught.value) == (
+        "`data.path`: the rows have `completions` and `finished`, which is what reward functions call a part of what was sampled\n"
+        "  give the column another name"
+    )
+
+
 def test_a_prompt_that_leaves_no_position_is_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(RunError) as caught:
         ran(tmp_path, "grpo", "generation.max_new_tokens=40000")
