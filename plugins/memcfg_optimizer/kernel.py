@@ -28,10 +28,12 @@ def _rounded(values, noise):
     return tl.where((bits & 0x7F800000) == 0x7F800000, values, up).to(tl.bfloat16)
 
 
-@triton.jit(do_not_specialize=["count", "key", "other"])
+@triton.jit(do_not_specialize=["key", "other"])
 def adamw_kernel(weights, gradients, means, squares, count, key, other, kept, rate, first, second, unbias, eps,
                  ROUND: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """`kept` is what weight decay leaves, `rate` the learning rate over the first moment's bias correction, `first` and
+    """Counts that are multiples of 16 are known as such when it is compiled: a thread then moves 16 bytes at a time.
+
+    `kept` is what weight decay leaves, `rate` the learning rate over the first moment's bias correction, `first` and
     `second` the shares of the new gradient, `unbias` one over the second moment's correction. `key` and `other` make the noise."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
