@@ -41,6 +41,25 @@ def unhurried() -> Iterator[None]:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+@contextmanager
+def noted() -> Iterator[list[int]]:
+    """An interrupt that comes while this holds is noted in the list, and raised at its end: for work that runs in the
+    interpreter's own callbacks, which lose what is raised in them. Who looks at the list may raise it before. Interrupts that
+    somebody else handles are left to them."""
+    came: list[int] = []
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield came
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if came:
+            raise KeyboardInterrupt
+
+
 def _hold() -> None:
     """A SIGTERM that arrives while the process is made waits until it has its own handler."""
     _held.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))

@@ -22,19 +22,21 @@ if TYPE_CHECKING:
 RULE: Final = "budget.bytes.planner"
 """What a plan names as the reason for what the planner chose."""
 
-NOTHING: Final[Callable[[str], Any]] = lambda text: None  # noqa: E731
+NOTHING: Final[Callable[..., Any]] = lambda text, share=None: None  # noqa: E731
 
 
-def fitted(request: Request, registry: Registry, tell: Callable[[str], Any] = NOTHING) -> Plan:
+def fitted(request: Request, registry: Registry, tell: Callable[..., Any] = NOTHING) -> Plan:
     """The plan for a request with a budget: if it does not fit, the fastest set of lossless techniques that does.
 
     What the planner chose stands in the plan with its reason. Raises `RequestError` where nothing fits."""
     plan = registry.plan(request)
     if plan.get("budget.bytes") is None or plan.pending:
         return plan
-    ladder = _ladder(request, plan, registry, plan["budget.bytes"], tell)
-    if ladder.asked.prediction.verdict(ladder.budget) == "fits":
+    from memcfg.planner.predict import predict
+
+    if predict(plan, registry.within(request)).verdict(plan["budget.bytes"]) == "fits":
         return plan
+    ladder = _ladder(request, plan, registry, plan["budget.bytes"], tell)
     if not ladder.rungs:
         raise RequestError(_nothing(ladder))
     rung = ladder.rungs[0]
@@ -109,7 +111,7 @@ def request_of(plan: Plan) -> Request:
     )
 
 
-def _ladder(request: Request, plan: Plan, registry: Registry, budget: int, tell: Callable[[str], Any]) -> Ladder:
+def _ladder(request: Request, plan: Plan, registry: Registry, budget: int, tell: Callable[..., Any]) -> Ladder:
     from memcfg.planner.hosts import machine_of
     from memcfg.planner.search import Search
     from memcfg.planner.sets import Wishes

@@ -73,8 +73,9 @@ def found(request: Request, registry: Registry, wishes: Wishes, tell: Any) -> La
 
 def reach(ladder: Ladder, request: Request, registry: Registry, tell: Any) -> Inverse:
     from memcfg.planner.inverse import answers
+    from memcfg.planner.search import SEARCHED
 
-    tell("how far the smallest set reaches")
+    tell("how far the smallest set reaches", SEARCHED)
     rung = ladder.rungs[-1] if ladder.rungs else ladder.least
     return answers(request, registry, ladder.machine, ladder.budget, rung.set)
 
@@ -112,23 +113,28 @@ def _no_word(key: str) -> Problem:
 
 
 class Talk:
-    """What the search reports: one line that is written over on a terminal, nothing elsewhere."""
+    """What the search reports: a bar with what is being looked at, which is written over on a terminal; nothing elsewhere."""
 
     def __init__(self, terminal: Terminal) -> None:
-        self._status: Any = None
+        self._bar: Any = None
         self._terminal = terminal
 
     def __enter__(self) -> Talk:
         self._terminal.say("looking for technique sets that fit ...")
         if self._terminal.err.is_terminal and not self._terminal.quiet:
-            self._status = self._terminal.err.status("")
-            self._status.start()
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (BarColumn(20), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+            self._bar = Progress(*columns, console=self._terminal.err, transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("", total=1.0)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
+        if self._bar is not None:
+            self._bar.stop()
 
-    def __call__(self, text: str) -> None:
-        if self._status is not None:
-            self._status.update(text)
+    def __call__(self, text: str, share: float | None = None) -> None:
+        """`share`: how much of the work is done, from 0 to 1, where that is known."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=text, completed=share)

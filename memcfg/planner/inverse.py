@@ -8,7 +8,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from memcfg.core.cards import CARDS
+from memcfg.engine.rounds import LONGEST
 from memcfg.planner.machine import Machine, named
+from memcfg.planner.online import PROMPT
 from memcfg.planner.outline import outline
 from memcfg.planner.predict import predict
 from memcfg.planner.prediction import MARGIN, Prediction
@@ -25,6 +27,8 @@ SAMPLED: Final = "generation.max_new_tokens"
 ROWS: Final = "run.batch_size"
 STEP: Final = {LENGTH: 256, SAMPLED: 64, ROWS: 1}
 """In what steps the answer is sought."""
+HELD: Final = ("weights", "gradients", "optimizer")
+"""Kinds of memory that are there whatever the rows are."""
 FURTHEST: Final = {LENGTH: 1 << 20, SAMPLED: 1 << 20, ROWS: 1 << 12}
 CLOSE: Final = 16
 """The answer is sought to a sixteenth of itself, or to one step."""
@@ -40,28 +44,46 @@ OTHERWISE: Final = 1.3
 @dataclass(frozen=True)
 class Inverse:
     """Answers for one technique set; None where there is none. `card` is the smallest known one; `length` the option that
-    `longest` is a value of."""
+    `longest` is a value of. `bound`: the largest value of it that the model has positions for; None where it states no end."""
 
     longest: int | None
     most_rows: int | None
     card: str | None
     length: str = LENGTH
+    bound: int | None = None
+
+    @property
+    def at_the_end(self) -> bool:
+        """Whether the model's positions end the longest length, not the memory."""
+        return None not in (self.longest, self.bound) and self.longest + STEP[self.length] > self.bound  # type: ignore[operator]
 
 
 def answers(request: Request, registry: Registry, machine: Machine, budget: int, chosen: Set) -> Inverse:
     """How far the set `chosen` reaches within the budget."""
     whole = predict(chosen.plan, registry, machine=machine)
     outlined = outline(chosen.plan, registry.hooks(chosen.plan), machine).needed
-    ask = _Asker(request, registry, machine, chosen, outlined, whole.needed_bytes, int(budget * (1 - MARGIN)))
+    limit, held = int(budget * (1 - MARGIN)), whole.outside_bytes + sum(whole.kinds.get(kind, 0) for kind in HELD)
     length = SAMPLED if chosen.plan.get(LENGTH) is None and SAMPLED in chosen.plan else LENGTH
-    card = smallest_card(request, registry, machine, chosen, whole)
-    return Inverse(ask.furthest(length), ask.furthest(ROWS), card, length)
+    bound = _bound(chosen.plan, length, whole.positions)
+    ask = _Asker(
+        request, registry, machine, chosen, outlined, whole.needed_bytes, min(held, whole.needed_bytes), limit, bound
+    )
+    card = smallest_card(request, registry, machine, chosen, whole, whole.needed_bytes / outlined)
+    return Inverse(ask.furthest(length), ask.furthest(ROWS), card, length, bound)
+
+
+def _bound(plan: Plan, length: str, positions: int | None) -> int | None:
+    """The largest length that a model of so many positions has room for: what is sampled follows a prompt."""
+    if positions is None or length == LENGTH:
+        return positions
+    return max(1, positions - (plan.get(LONGEST) or PROMPT))
 
 
 @dataclass(frozen=True)
 class _Asker:
     """`outlined` and `needed` are what the chosen set needs by its outline and by its whole simulation: they say by how
-    much outlines of it are wrong."""
+    much outlines of it are wrong. `held` of it does not grow with rows and lengths. `bound`: the longest that the model has
+    positions for."""
 
     request: Request
     registry: Registry
@@ -69,21 +91,39 @@ class _Asker:
     chosen: Set
     outlined: int
     needed: int
+    held: int
     limit: int
+    bound: int | None
 
     def furthest(self, key: str) -> int | None:
         """The largest value of an option with which the step still fits, to a sixteenth of itself or one step.
 
         Memory is nearly a straight line over lengths and rows, so that a few outlines lead there."""
-        own, step = self.chosen.plan[key], self._step(key)
+        own, step, end = self.chosen.plan[key], self._step(key), self._end(key)
         known: dict[int, float] = {own: self.needed} if own >= step else {}
-        value = following(known, self.limit, step, FURTHEST[key]) if known else step
+        value = self._first(own, step, end) if known else step
         while value is not None and len(known) < TRIES:
             plan = self._plan(key, value)
             known[value] = inf if plan is None else self._outline(plan) * self.needed / self.outlined
-            value = following(known, self.limit, step, FURTHEST[key])
+            value = following(known, self.limit, step, end)
         fitting = [value for value, needed in known.items() if needed <= self.limit]
-        return self._proven(key, max(fitting) // step * step, step) if fitting else None
+        best = min(max(fitting, default=0), end)
+        if not fitting or (key != ROWS and best == end):
+            return self._proven(key, best, step) if fitting else None
+        return self._proven(key, best // step * step, step)
+
+    def _end(self, key: str) -> int:
+        """The furthest that is looked."""
+        return FURTHEST[key] if key == ROWS or self.bound is None else min(FURTHEST[key], self.bound)
+
+    def _first(self, own: int, step: int, furthest: int) -> int | None:
+        """Where to look first, if all that is not held grew in proportion."""
+        following_own = following({own: self.needed}, self.limit, step, furthest)
+        grows = self.needed - self.held
+        if following_own is None or following_own < own or grows <= 0:
+            return following_own
+        value = int(own * (self.limit - self.held) / grows)
+        return min(max(value // step * step, own + step), LEAP * own, furthest)
 
     def _step(self, key: str) -> int:
         """Rows of a trainer that samples hold whole groups in multiples of what they are."""
@@ -138,22 +178,30 @@ def _crossing(one: int, needs: float, other: int, needs_there: float, limit: int
     return int(one + (limit - needs) / rise) if rise > 0 else LEAP * other
 
 
-def smallest_card(request: Request, registry: Registry, machine: Machine, chosen: Set, whole: Prediction) -> str | None:
-    """The smallest known card on which the set fits, with the plan that it would get there."""
+def smallest_card(
+    request: Request, registry: Registry, machine: Machine, chosen: Set, whole: Prediction, more: float
+) -> str | None:
+    """The smallest known card on which the set fits, with the plan that it would get there. `more`: by how much a whole
+    simulation says more than an outline."""
     if machine.kind != "cuda":
         return None
+    needs = {machine.capability: whole.needed_bytes}
     for card, known in sorted(CARDS.items(), key=lambda item: (item[1].memory, item[0])):
-        if known.capability == machine.capability:  # the same plan and the same kernels: it needs the same
-            if whole.verdict(known.memory) == "fits":
-                return card
-            continue
-        if whole.needed_bytes > known.memory * OTHERWISE:
-            continue
-        facts = {**request.facts, "device.type": "cuda", "device.capability": known.capability}
-        plan: Plan | None = resolved(replace(request, facts=facts), chosen.choices, registry)
-        there = named(card)
-        if plan is None or outline(plan, registry.hooks(plan), there).needed > known.memory * (1 + MARGIN):
-            continue
-        if predict(plan, registry, machine=there).verdict(known.memory) == "fits":
+        if known.capability not in needs and whole.needed_bytes <= known.memory * OTHERWISE:
+            there = _elsewhere(request, registry, chosen, card, known.memory / more)
+            if there is not None:
+                needs[known.capability] = there.needed_bytes
+        needed = needs.get(known.capability)  # equal kernels and the same plan: it needs the same
+        if needed is not None and needed <= known.memory * (1 - MARGIN):
             return card
     return None
+
+
+def _elsewhere(request: Request, registry: Registry, chosen: Set, card: str, memory: float) -> Prediction | None:
+    """The whole simulation of the set on another card; None where there is no such plan, or its outline is larger than
+    `memory`."""
+    facts = {**request.facts, "device.type": "cuda", "device.capability": CARDS[card].capability}
+    plan: Plan | None = resolved(replace(request, facts=facts), chosen.choices, registry)
+    if plan is None or outline(plan, registry.hooks(plan), named(card)).needed > memory * (1 + MARGIN):
+        return None
+    return predict(plan, registry, machine=named(card))

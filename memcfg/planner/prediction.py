@@ -63,6 +63,8 @@ class Prediction:
     """What the simulation itself took."""
     assumed: tuple[str, ...] = ()
     """What was taken for sizes that depend on the data, each as a clause."""
+    positions: int | None = None
+    """Positions that the model was made for; None where its configuration states no end."""
 
     @property
     def needed_bytes(self) -> int:

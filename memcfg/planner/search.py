@@ -32,12 +32,19 @@ OUTLINES: Final = 24
 SMALLEST: Final = 5
 """Sets that are outlined because they may be the smallest."""
 RUNGS: Final = 5
+ALIKE: Final = 0.01
+"""Of estimates that differ by less than this share of what was asked for, the faster set is looked at."""
 HOPELESS: Final = 1.3
 """Estimates this far above the budget are not looked at: they are good to some ten per cent."""
 WORTHWHILE: Final = 0.97
 """A slower rung needs at most this share of the memory of a faster one."""
 
-Told = Callable[[str], Any]
+OUTLINED: Final = 0.5
+SEARCHED: Final = 0.8
+"""Shares of a search's time that are over when all outlines are there, and when the ladder is. The rest is how far it reaches."""
+
+Told = Callable[..., Any]
+"""Called with what goes on, and how much of the work is done."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +91,11 @@ class Search:
     machine: Machine
     budget: int
     wishes: Wishes
-    tell: Told = lambda text: None
+    tell: Told = lambda text, share=None: None
     _outlines: dict[Any, Outline] = field(default_factory=dict)
+    _expected: int = 1
+    """Outlines that there will be, as far as is known."""
+    _wholes: int = 0
 
     def run(self) -> Ladder:
         """Raises `RequestError` for names that are no axes or facts that are unknown, and what resolving raises."""
@@ -98,8 +108,8 @@ class Search:
         fitting = [s for s in outlined if self.of(s).needed <= self.budget * (1 + MARGIN)]
         rungs = self._confirmed(self._undominated(fitting))
         least = self._whole(min(outlined, key=lambda s: self.of(s).needed))
-        if not rungs and least.prediction.verdict(self.budget) == "fits":
-            rungs = [least]
+        if least.prediction.verdict(self.budget) == "fits":
+            rungs = ladder_of([*rungs, least])
         return Ladder(
             self.budget, self.machine, tuple(rungs), least, self._whole(sets[0]),
             min(self.of(s).ms for s in outlined), len(self._outlines), len(sets),
@@ -112,19 +122,25 @@ class Search:
         if name not in self._outlines:
             hooks = self.registry.hooks(chosen.plan)
             self._outlines[name] = outline(chosen.plan, hooks, self.machine)
-            self.tell(f"outlined {len(self._outlines)}")
+            done = len(self._outlines)
+            self.tell(
+                f"outlined {done} of {max(done, self._expected)} sets", min(1.0, done / self._expected) * OUTLINED
+            )
         return self._outlines[name]
 
     def _outlined(self, sets: Sequence[Set]) -> list[Set]:
         """The sets worth an outline, the plan itself and single changes first."""
         known = self._simplest(sets)
+        self._expected = min(len(sets), len(known) + OUTLINES + SMALLEST)
         for s in known:
             self.of(s)
         others = [s for s in sets if s not in known]
         estimates = {id(s): self._estimate(s, known) for s in others}
         hopeful = [s for s in others if estimates[id(s)].needed <= self.budget * HOPELESS]
         hopeful.sort(key=lambda s: (bool(s.changes), estimates[id(s)].ms, len(s.choices)))
-        smallest = sorted(others, key=lambda s: (bool(s.changes), estimates[id(s)].needed))[:SMALLEST]
+        alike = ALIKE * self.of(known[0]).needed
+        small = lambda s: (bool(s.changes), estimates[id(s)].needed // alike, estimates[id(s)].ms, len(s.choices))  # noqa: E731
+        smallest = sorted(others, key=small)[:SMALLEST]
         return [*known, *dict.fromkeys([*hopeful[:OUTLINES], *smallest])]
 
     def _moved(self, chosen: Set) -> list[Any]:
@@ -177,7 +193,9 @@ class Search:
 
     def _whole(self, chosen: Set) -> Rung:
         """The set with its whole simulation."""
-        self.tell(f"simulating {' '.join(chosen.overrides) or 'the request'}")
+        self._wholes += 1
+        share = OUTLINED + (SEARCHED - OUTLINED) * min(1.0, self._wholes / (RUNGS + 2))
+        self.tell(f"simulating {' '.join(chosen.overrides) or 'the request'}", share)
         return Rung(chosen, predict(chosen.plan, self.registry, machine=self.machine))
 
     def _offers(self, base: Plan) -> tuple[str, ...]:

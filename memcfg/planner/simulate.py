@@ -17,6 +17,7 @@ from memcfg.engine.forward import attach_head
 from memcfg.engine.update import Ranks, counted, gradients, step
 from memcfg.planner import online, standins
 from memcfg.planner.batches import Lengths, Tokenizer, full_rows, micro_batches
+from memcfg.planner.depth import depth, positions, short, shorten
 from memcfg.planner.hosts import machine_of
 from memcfg.planner.machine import Machine
 from memcfg.planner.prediction import Prediction
@@ -25,6 +26,7 @@ from memcfg.planner.summary import summarised
 from memcfg.planner.trace import Trace
 from memcfg.planner.tracker import Tracker, whole_bytes
 from memcfg.planner.values import tensors
+from memcfg.signals import noted
 from memcfg.simulated import RANK_VIEW, RankView, listening
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ STEPS: Final = 2
 
 MICRO_BATCHES: Final = 3
 """From the second micro-batch on nothing changes: gradients are there, and are added to."""
+
+OUTLINED_BATCHES: Final = 2
+"""Of an outline, which asks for no more than what is in use: the third only shows how blocks come to lie."""
 
 
 def simulate(plan: Plan, hooks: Hooks, *, machine: Machine | None = None, lengths: Lengths | None = None) -> Prediction:
@@ -55,7 +60,7 @@ class Recorded:
     """A simulated run: its trace, and what is to be told beside it. `steps`: how many steps a round of sampling serves;
     `assumed`: what was taken for the sizes that no option states."""
 
-    def __init__(self, tracker: Tracker, run: Run, feed: Feed, began: list[float]) -> None:
+    def __init__(self, tracker: Tracker, run: Run, feed: Feed, began: list[float], taken: int) -> None:
         self.trace: Trace = tracker.trace
         self.host_bytes = tracker.host.peak
         self.step_began = began
@@ -63,9 +68,9 @@ class Recorded:
         self.parameters = sum(p.numel() for p in run.model.parameters())
         self.trained = sum(p.numel() for p in run.model.parameters() if p.requires_grad)
         self.tokens = sum(b.input_ids.numel() for b in feed.step)
-        self.micro_batches, self.taken = len(feed.step), min(len(feed.step), MICRO_BATCHES)
+        self.micro_batches, self.taken = len(feed.step), min(len(feed.step), taken)
         self.steps, self.assumed = feed.steps, feed.assumed
-        self.layers = depth(run.model)
+        self.layers, self.positions = depth(run.model), positions(run.model)
 
 
 class Feed(Protocol):
@@ -96,13 +101,13 @@ def record(
     plan: Plan, hooks: Hooks, machine: Machine, lengths: Lengths | None = None, *, layers: int | None = None
 ) -> Recorded:  # fmt: skip
     """Build and take two steps under the tracker; with a model of only so many `layers` where that is given, and then with
-    less in between."""
+    less in between, and of the first step only what it leaves."""
     tracker = Tracker(machine, whole=layers is None)
     stand_ins = hooks.simulation(plan=plan, stands_in={})
     places = standins.of_torch(machine) | {k: v for k, v in stand_ins.items() if ":" in k}
     view: RankView | None = stand_ins.get(RANK_VIEW)
     watched: Any = Watched(hooks, tracker, layers, view)
-    with _undisturbed(), standins.in_place(places), tracker, listening(tracker):
+    with noted() as tracker.interrupts, _undisturbed(), standins.in_place(places), tracker, listening(tracker):
         tracker.enter(0, "load")
         run = build(plan, watched, device="meta", data=False)
         shards = _shared(view, tracker, run.model)
@@ -110,8 +115,14 @@ def record(
         tracker.watching = False
         feed = _feed(run, tracker, stand_ins, lengths)
         tracker.watching = True
-        began = [_step(run, feed, tracker, number + 1, shards) for number in range(STEPS)]
-        recorded = Recorded(tracker, run, feed, began)
+        taken = MICRO_BATCHES if tracker.whole else OUTLINED_BATCHES
+        began, alone = [], shards is None and not tracker.whole and _updated_alone(run.model, feed)
+        for number in range(1, STEPS + 1):
+            if alone and number < STEPS:
+                began.append(_update(run, tracker, number))
+            else:
+                began.append(_step(run, feed, tracker, number, shards, taken))
+        recorded = Recorded(tracker, run, feed, began, taken)
         tracker.watching = False
     return recorded
 
@@ -135,8 +146,26 @@ def _shared(view: RankView | None, tracker: Tracker, model: torch.nn.Module) -> 
     return None
 
 
-def _step(run: Run, feed: Feed, tracker: Tracker, number: int, shards: Shards | None) -> float:
-    """One optimizer step, as training takes it. Returns when it began."""
+def _updated_alone(model: torch.nn.Module, feed: Feed) -> bool:
+    """Whether nobody waits for gradients as they come (an optimizer within the backward pass), and no round of sampling
+    begins while the device is still at the step before it."""
+    return isinstance(feed, Given) and not any(p._post_accumulate_grad_hooks for p in model.parameters())
+
+
+def _update(run: Run, tracker: Tracker, number: int) -> float:
+    """Of a step the end alone, which leaves the optimizer's states: its gradients are there without having been computed.
+    Returns when it began."""
+    began = tracker.clock.ms
+    tracker.enter(number, "backward")
+    for parameter in run.model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.empty_like(parameter, requires_grad=False)
+    _updated(run, tracker, number, nullcontext())
+    return began
+
+
+def _step(run: Run, feed: Feed, tracker: Tracker, number: int, shards: Shards | None, taken: int) -> float:
+    """One optimizer step, as training takes it, of at most `taken` micro-batches. Returns when it began."""
     began = tracker.clock.ms
     tracker.fine = number == STEPS and tracker.whole
     run.model.train()
@@ -147,18 +176,23 @@ def _step(run: Run, feed: Feed, tracker: Tracker, number: int, shards: Shards | 
     placed = [batch.to("meta") for batch in batches]
     ranks = Ranks(accumulate=_forward(tracker, number, shards), backward=_backward(tracker, number))
     gradients(
-        run.model, placed[:MICRO_BATCHES], run.objective, contexts=run.contexts, denominator=count, ranks=ranks
+        run.model, placed[:taken], run.objective, contexts=run.contexts, denominator=count, ranks=ranks
     )  # fmt: skip
+    _updated(run, tracker, number, nullcontext() if shards is None else shards.optimizer())
+    return began
+
+
+def _updated(run: Run, tracker: Tracker, number: int, around: AbstractContextManager[Any]) -> None:
+    """The update of a step whose gradients are there."""
     for parameter in run.model.parameters():
         if parameter.grad is not None:
             tracker.name(parameter.grad, "gradients")
     tracker.enter(number, "optimizer")
-    with nullcontext() if shards is None else shards.optimizer():
+    with around:
         step(run.model, run.optimizer, max_grad_norm=run.plan.get("run.max_grad_norm"))
     for state in run.optimizer.state.values():
         for tensor in tensors(list(state.values()) if isinstance(state, dict) else []):
             tracker.name(tensor, "optimizer")
-    return began
 
 
 def _forward(tracker: Tracker, number: int, shards: Shards | None) -> Any:
@@ -226,7 +260,8 @@ class Watched:
     def load_model(self, **arguments: Any) -> Any:
         self._tracker.watching = False
         try:
-            model = self._hooks.load_model(**arguments)
+            with short(self._layers):
+                model = self._hooks.load_model(**arguments)
             if self._layers is not None:
                 shorten(model, self._layers)
         finally:
@@ -262,21 +297,6 @@ def arrive(model: torch.nn.Module, tracker: Tracker, world: int = 1) -> None:
     for buffer in model._buffers.values():
         if buffer is not None:
             tracker.see(buffer, "load")
-
-
-def depth(model: Any) -> int:
-    """How many layers a model repeats."""
-    return int(model.config.get_text_config().num_hidden_layers)
-
-
-def shorten(model: Any, layers: int) -> None:
-    """Keep only the first `layers` of those that a model repeats. Raises `ValueError` where they are not to be found."""
-    whole = depth(model)
-    found = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == whole]
-    if not found:
-        raise ValueError(f"no list of {whole} layers in `{type(model).__name__}`")
-    for repeated in found:
-        del repeated[layers:]
 
 
 @contextmanager

@@ -100,7 +100,8 @@ class _Grave(weakref.ref):
 
 class Tracker(TorchDispatchMode):
     """`watching` switches it on and off without leaving it. `phase` is set by whoever runs the step, and so is `fine`
-    (see `memcfg.simulated`), which is only of interest for a `whole` model."""
+    (see `memcfg.simulated`), which is only of interest for a `whole` model. At the next operation after there is anything in
+    `interrupts` it stops: what is raised while a storage is buried would be lost."""
 
     def __init__(self, machine: Machine, *, whole: bool = True) -> None:
         super().__init__()
@@ -112,6 +113,7 @@ class Tracker(TorchDispatchMode):
         self._alive: dict[int, _Grave] = {}
         self._shapes = _SHAPES
         self._workspaces: set[str] = set()
+        self.interrupts: Sequence[int] = ()
         self._bury = self._died
 
     @classmethod
@@ -181,6 +183,8 @@ class Tracker(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.interrupts:
+            raise KeyboardInterrupt
         if not self.watching:
             return func(*args, **kwargs)
         op = _operator(func)

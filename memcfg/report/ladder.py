@@ -92,7 +92,7 @@ def _inverse(ladder: Ladder, inverse: Inverse) -> Iterator[str]:
     rung = ladder.rungs[-1] if ladder.rungs else ladder.least
     yield from wrapped(f"with {_named(rung)}", indent="  ", first="")
     rows = (
-        (f"longest `{inverse.length}`", inverse.longest), ("largest `run.batch_size`", inverse.most_rows),
+        (f"longest `{inverse.length}`", _longest(inverse)), ("largest `run.batch_size`", inverse.most_rows),
         ("smallest card that runs it", inverse.card),
     )  # fmt: skip
     room = 32 if width() >= NARROW else 0
@@ -101,6 +101,12 @@ def _inverse(ladder: Ladder, inverse: Inverse) -> Iterator[str]:
             yield from wrapped(
                 f"{name:<{room}} {f'{found:,}' if isinstance(found, int) else found}", indent="    ", first="  "
             )
+
+
+def _longest(inverse: Inverse) -> str | None:
+    if inverse.longest is None:
+        return None
+    return f"{inverse.longest:,}{': the model has no more positions' if inverse.at_the_end else ''}"
 
 
 def ladder_data(ladder: Ladder, inverse: Inverse | None) -> dict[str, Any]:
@@ -117,9 +123,18 @@ def ladder_data(ladder: Ladder, inverse: Inverse | None) -> dict[str, Any]:
         "offers": list(ladder.offers),
         "max_length": None if inverse is None else inverse.longest,
         "max_length_of": None if inverse is None else inverse.length,
+        "max_length_bound": None if inverse is None else inverse.bound,
+        "max_length_ends_with": _ended_by(inverse),
         "batch_size": None if inverse is None else inverse.most_rows,
         "smallest_card": None if inverse is None else inverse.card,
     }
+
+
+def _ended_by(inverse: Inverse | None) -> str | None:
+    """What the longest length is bounded by."""
+    if inverse is None or inverse.longest is None:
+        return None
+    return "positions" if inverse.at_the_end else "memory"
 
 
 def _rung(rung: Rung, ladder: Ladder) -> dict[str, Any]:

@@ -321,3 +321,20 @@ def test_a_job_that_goes_on_keeps_what_it_has(tmp_path):
     (tmp_path / "checkpoint-2").mkdir()
     make_room(tmp_path, ("run.resume=auto",))
     assert (tmp_path / "checkpoint-2").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_under_a_budget_each_job_is_fitted_or_refused_by_itself(memcfg, program_in_place, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program_in_place.does(WRITES)
+    shape = ("model.layers=1", "truncation.max_length=32", "run.batch_size=1", "hydra.sweep.dir=swept")
+    code, out, _ = memcfg("-m", "+budget=8mib", "model.hidden=32,256", *shape)
+    assert code == 2
+    assert "2 jobs, 1 completed, 1 refused" in out
+    found = {n: json.loads((tmp_path / "swept" / str(n) / "status.json").read_text()) for n in range(2)}
+    assert [found[n]["status"] for n in range(2)] == ["completed", "refused"]
+    reason = "`budget`: no set of lossless techniques fits 8 MiB; the least that was found needs "
+    assert found[1]["reason"].startswith(reason)
+    assert (tmp_path / "swept" / "0" / "resolved.yaml").exists()
+    assert not (tmp_path / "swept" / "1" / "resolved.yaml").exists()
