@@ -65,6 +65,10 @@ def test_on_a_gpu_a_step_needs_no_room_and_follows_plain_torch(dtype: torch.dtyp
                 assert torch.cuda.max_memory_allocated() - before < 320 << 20
         assert optimizer.kernels == (3 if kernel else 0)
         moved.append(parameter.detach())
-    apart = (moved[0].double() - moved[1].double()).abs()
-    assert float((apart != 0).double().mean()) < (0.05 if dtype == torch.float32 else 0.005)
-    assert float((apart / (moved[1].double().abs() + 1e-3)).max()) < 0.02
+    mine, plain = (weights.double() for weights in moved)
+    apart = (mine - plain).abs()
+    if dtype == torch.bfloat16:
+        assert float((apart != 0).double().mean()) < 0.005
+    else:  # the last bits of float32 are those of other divisions; where a moment is rounded otherwise, more of them
+        assert float((apart > 1e-6 * (plain.abs() + 1e-2)).double().mean()) < 0.005
+    assert float((apart / (plain.abs() + 1e-3)).max()) < 0.02
