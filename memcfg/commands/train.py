@@ -83,13 +83,13 @@ def execute(
     from memcfg.report.progress import TrainingTalk
     from memcfg.report.summary import header
 
+    if (done := finished(plan, run_dir)) is not None:  # which needs nothing of what a run needs
+        _tell(done, terminal, "this run is finished already")
+        return done
     registry.preflight(plan, terminal.say)
     refuse_missing(plan)
     hooks = registry.hooks(plan)
     calm_openmp(plan.device)
-    if (done := finished(plan, run_dir)) is not None:
-        _tell(done, terminal, "this run is finished already")
-        return done
     together = to_start(plan)
     group = None if together else join(plan, hooks)
     folder, made = run_dir, None
@@ -206,15 +206,26 @@ def resumed_in(plan: Plan, run_dir: Path | None = None) -> Path | None:
 
 
 def finished(plan: Plan, run_dir: Path | None = None) -> dict[str, Any] | None:
-    """The report of a run that `run.resume=auto` finds finished, if this plan asks for no further step."""
+    """The report of a run that `run.resume=auto` finds finished, if this plan asks for no further step. Raises `RunError`
+    where it asks for another run."""
     folder = run_dir or _wanted(plan)
     if plan.get("run.resume") != "auto" or folder is None:
         return None
     try:
         report: dict[str, Any] = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
-        return report if report["steps"] == plan["run.steps"] and (folder / "model").is_dir() else None
+        if (
+            report["steps"] != plan["run.steps"]
+            or not (folder / "model").is_dir()
+            or not (folder / PLAN_FILE).is_file()
+        ):
+            return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    from memcfg.engine.unchanged import refuse_changed
+    from memcfg.planfile import load
+
+    refuse_changed(plan, load(folder / PLAN_FILE), "the finished run")
+    return report
 
 
 # ----------------------------------------------------------------------------------------------------------- folders

@@ -11,7 +11,7 @@ from typing import Any
 
 from memcfg.registry.plugin import Plugin
 from memcfg.solver.expr import Enum, Fact, Int, Option, Setting
-from memcfg.solver.rules import Check, Default
+from memcfg.solver.rules import Check, Default, Ignored
 
 SCHEDULERS = (
     "linear",
@@ -30,13 +30,15 @@ trainer = Enum(
     "trainer.name", (), open=True, pivotal=True, doc="what is trained for: the objective and the data it needs"
 )
 
+scheduler = Enum("run.scheduler", SCHEDULERS, doc="how the learning rate moves after warm-up")
+
 run: tuple[Option, ...] = (
     Setting("run.dir", str, default=None, nullable=True, doc="folder of the run; null makes `runs/<time>`", free=True),
     Setting("run.steps", int, default=80, minimum=1, unit="steps", doc="optimizer steps to take", free=True),
     Setting("run.batch_size", int, default=2, minimum=1, unit="rows", doc="rows in a micro-batch, on each device"),
     Setting("run.accumulation", int, default=1, minimum=1, unit="micro-batches", doc="micro-batches in a step"),
     Setting("run.learning_rate", float, default=2e-5, minimum=0.0, doc="peak learning rate"),
-    Setting("run.scheduler", str, default="linear", values=SCHEDULERS, doc="how the learning rate moves after warm-up"),
+    scheduler,
     Setting("run.warmup_steps", int, default=0, minimum=0, unit="steps", doc="steps in which the learning rate rises"),
     Setting(
         "run.max_grad_norm", float, default=1.0, minimum=0.0, nullable=True,
@@ -110,13 +112,6 @@ def _tracked(values: Mapping[str, Any]) -> str | None:
     return f"`{unknown[0]}` is not one of {', '.join(f'`{name}`' for name in TRACKERS)}" if unknown else None
 
 
-def _warmed_up(values: Mapping[str, Any]) -> str | None:
-    steps = values["run.warmup_steps"]
-    if values["run.scheduler"] != "constant" or not steps:
-        return None
-    return f"`run.scheduler=constant` has no warm-up, so `run.warmup_steps={steps}` is not read: `run.scheduler=constant_with_warmup` reads it"
-
-
 plugin = Plugin(
     name="core",
     doc="the options of every run, and the facts of the host",
@@ -134,11 +129,13 @@ plugin = Plugin(
             id="core.report_to.known",
             because="a tracker that is not known would be given nothing",
         ),
-        Check(
-            ["run.scheduler", "run.warmup_steps"],
-            _warmed_up,
+        Default(scheduler, "linear", id="core.scheduler.default", because="it is what Transformers does by itself"),
+        Ignored(
+            "run.warmup_steps",
+            when=scheduler == "constant",
+            except_values=(0,),
             id="core.warmup_steps.constant",
-            because="a learning rate that never moves does not rise either",
+            because="a constant learning rate does not rise either: `constant_with_warmup` does",
         ),
     ),
     groups={"trainer": "what is trained for"},

@@ -18,14 +18,12 @@ from memcfg import planfile
 from memcfg.engine import checkpoint, fingerprint
 from memcfg.engine.checkpoint import PREFIX, Checkpoint, Sums, Torn
 from memcfg.engine.joining import ALONE, Group
+from memcfg.engine.unchanged import refuse_changed
 from memcfg.errors import Problem, RunError
 from memcfg.plan import Plan
-from memcfg.solver.expr import UNSET, same, show
 
 AUTO: Final = "auto"
 KEY: Final = "run.resume"
-COUNTED_FACTS: Final = ("device.type", "world.size")
-"""The facts of a host that decide the result by themselves; what others decide shows in the options."""
 
 
 @dataclass(frozen=True)
@@ -83,39 +81,11 @@ def _start(plan: Plan, folder: Path, tell: Callable[[str], Any], sums: Sums) -> 
     return Start(point, here)
 
 
-def refuse_changed(plan: Plan, then: Plan) -> None:
-    """Raises `RunError` with every option that decides the result and is not as it was in the plan `then`."""
-    changed = [key for key in sorted({*plan.decisions, *then.decisions}) if _changed(key, plan, then)]
-    if changed:
-        problems = [
-            Problem(f"the checkpoint has {_shown(then, key)}, this run {_shown(plan, key)}", key) for key in changed
-        ]
-        fix = "give it the value of the checkpoint, or begin a new run: the result would be that of neither"
-        raise RunError(*problems[:-1], Problem(problems[-1].text, problems[-1].key, fix=fix))
-
-
 def refuse_other_rows(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises `RunError` where the prepared rows are not those of the checkpoint."""
     if text := fingerprint.difference(dict(then), dict(now)):
         fix = "give it the data and the tokenizer that it was begun with, or begin a new run"
         raise RunError(Problem(f"the prepared rows are not those of the checkpoint: {text}", key=KEY, fix=fix))
-
-
-def _changed(key: str, plan: Plan, then: Plan) -> bool:
-    now, was = plan.decisions.get(key), then.decisions.get(key)
-    if now is None or was is None:  # a plugin came or went: it matters if somebody asked it for something
-        one = now or was
-        return one is not None and one.kind == "you" and not one.free and not one.secret
-    if now.free or now.secret or (now.role == "fact" and key not in COUNTED_FACTS):
-        return False
-    return not same(planfile.plain(now.value), planfile.plain(was.value))
-
-
-def _shown(plan: Plan, key: str) -> str:
-    decision = plan.decisions.get(key)
-    return (
-        "no such option" if decision is None else "nothing" if decision.value is UNSET else f"`{show(decision.value)}`"
-    )
 
 
 def _run_of(asked: Path) -> Path:

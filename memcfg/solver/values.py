@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from memcfg.errors import Problem
@@ -52,6 +52,7 @@ def accept(option: Option, value: Any) -> Any:
     if option.kind == "setting":
         value = _typed(option, value)
         _ranged(option, value)
+        _finite(option, value, "")
         return _listed(option, value) if option.values else value
     if option.kind == "int":
         value = _integer(option, value)
@@ -116,6 +117,18 @@ def _ranged(option: Option, value: Any) -> None:
         raise Refused(option, f"`{_shown(option, value)}` is too small: at least {show(option.minimum)}{unit}")
     if option.maximum is not None and not value <= option.maximum:
         raise Refused(option, f"`{_shown(option, value)}` is too large: at most {show(option.maximum)}{unit}")
+
+
+def _finite(option: Option, value: Any, where: str) -> None:
+    """Refuse what is no finite number somewhere in a list or a map."""
+    if isinstance(value, (list, tuple)):
+        for place, part in enumerate(value):
+            _finite(option, part, f"{where}[{place}]")
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            _finite(option, part, f"{where}.{name}" if where else str(name))
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise Refused(option, f"its `{where}` is `{_shown(option, value)}`, not a finite number")
 
 
 def _typed(option: Option, value: Any) -> Any:

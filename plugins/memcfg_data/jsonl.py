@@ -7,6 +7,7 @@ arrive as they were written. Every fault is reported with the number of the line
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from memcfg import DataError, Problem
 from memcfg_data import forms, table
 from memcfg_data.forms import Columns
 
-VERSION = 5
+VERSION = 6
 """Part of the cache's name: raise it whenever reading changes."""
 
 HALF = "holds half of a surrogate pair, which is no text"
@@ -248,7 +249,13 @@ def _no_number(word: str) -> Any:
     raise _Ambiguous(f"holds `{word}`, which JSON does not know")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_number)
+def _number(word: str) -> float:
+    if math.isinf(number := float(word)):
+        raise _Ambiguous(f"holds `{word}`, which is beyond what a number can be")
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_number, parse_float=_number)
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -35,7 +35,8 @@ plugin = Plugin(
             because="a small model that starts from noise wants larger steps than one that was trained before",
         ),
         Default(
-            key("run.warmup_steps"), 10, id="sft.run.warmup_steps.tiny", when=from_noise,
+            key("run.warmup_steps"), 10, id="sft.run.warmup_steps.tiny",
+            when=from_noise & (key("run.scheduler") != "constant"),
             because="the first steps of a model that starts from noise point anywhere",
         ),
         *only_when(trainer == "sft", completion_only, assistant_only, because="only `trainer=sft` reads it"),

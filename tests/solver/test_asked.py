@@ -53,6 +53,7 @@ def refusal(choices, facts=None, assumed=()):
         ("row.shape", "rund", "`rund` is not one of `round`, `square`, `none`", ("round",), None),
         ("run.rate", float("inf"), "`inf` is not a finite number", (), None),
         ("run.rate", float("nan"), "`nan` is not a finite number", (), None),
+        ("run.tags", ["a", [float("inf")]], "its `[1][0]` is `inf`, not a finite number", (), None),
         ("row.shape", True, "`true` is not one of `round`, `square`, `none`", (), None),
         ("row.shape", None, "cannot be `null`", (), "write `row.shape=none`"),
         ("row.lid", None, "cannot be `null`", (), "leave it out: `~row.lid`"),

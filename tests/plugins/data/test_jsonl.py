@@ -111,6 +111,7 @@ FAULTS: list[tuple[Any, str]] = [
         r"line 1 has `role` twice in one object",
     ),
     ('{"text": "a", "score": NaN}\n', r"line 1 holds `NaN`, which JSON does not know"),
+    ('{"text": "a"}\n{"text": "b", "score": 1e999}\n', r"line 2 holds `1e999`, which is beyond what a number can be"),
     ('{"text": "a"}\n{"text": "b", "score": [-Infinity]}\n', r"line 2 holds `-Infinity`, which JSON does not know"),
     ("[" * 100_000 + "\n", r"line 1 is not JSON"),
     ('{"text": "a"}\n{"text": "b\n', r"line 2 is not JSON: invalid control character at column 12"),
