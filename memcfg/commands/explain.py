@@ -17,7 +17,7 @@ def main(arguments: Arguments, terminal: Terminal) -> int:
 
 
 def _explain(arguments: Arguments, terminal: Terminal) -> int:
-    if not arguments.rest or "=" in arguments.rest[0]:
+    if not arguments.rest or not arguments.rest[0].strip() or "=" in arguments.rest[0]:
         raise RequestError(Problem("`explain` needs the option to explain", fix=USAGE))
     from memcfg.compose.request import installed
     from memcfg.provenance import trail

@@ -74,13 +74,13 @@ def normalise(overrides: Sequence[str], tree: Tree, sweeps: bool = False) -> Nor
 def parse(said: str) -> Override:
     """Hydra's reading of one override. Raises `RequestError` where it has none."""
     text = f"{said[:-1]}null" if said.endswith("=~") else said  # YAML's other word for null, which Hydra does not know
-    if not said.startswith("~") and "=" not in said:
+    if not said.lstrip("+~").partition("=")[0].strip() or (not said.startswith("~") and "=" not in said):
         raise RequestError(Problem("no override; write `key=value`", key=said))
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:
         first = str(error).splitlines()[0] if str(error) else "not understood"
-        fix = "quote text that holds spaces, commas, brackets or quotes: `'key=\"a, b\"'`"
+        fix = "quote text that holds spaces, commas, brackets, quotes or letters beyond ASCII: `'key=\"a, b\"'`"
         raise RequestError(Problem(f"cannot be read: {first[:1].lower()}{first[1:]}", key=said, fix=fix)) from error
 
 

@@ -6,9 +6,10 @@ that does not exist, an interpolation to nowhere, broken YAML.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from hydra.errors import HydraException
@@ -16,6 +17,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from memcfg.compose.spelling import nearest
 from memcfg.errors import Problem, RequestError
+
+INTERPOLATIONS: Final[Mapping[str, str]] = {
+    r"Environment variable '(.*)' not found": "the environment variable `{}` is not set",
+    r"Missing mandatory value: (.*)": "`${{{0}}}` stands for what you chose for `{0}`, and you chose nothing",
+    r"[Ii]nterpolation key '(.*)' not found": "`${{{0}}}` stands for another option, and there is no `{0}`",
+}
+"""What OmegaConf says of an interpolation to nowhere, and what is said here."""
 
 Asks = Callable[[str], str | None]
 """Which file asks for a config that does not exist, if that is known."""
@@ -48,6 +56,9 @@ def _hydra(error: BaseException, key: str | None, asks: Asks) -> Problem:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     where = getattr(error, "full_key", None) or key
+    for pattern, told in INTERPOLATIONS.items():
+        if found := re.search(pattern, text):
+            return Problem(told.format(found[1]), key=where)
     fix = (
         "in a file's `defaults:`, write `'on'` and `'off'` in quotes"
         if "item value in defaults : bool" in text

@@ -107,12 +107,18 @@ def _number_fix(option: Option, text: str) -> str | None:
     return f"write the number without quotes: `{option.key}={text.replace('_', '')}`" if digits.isdigit() else None
 
 
+LARGEST = 2**63 - 1
+"""The largest integer that tables and tensors hold."""
+
+
 def _ranged(option: Option, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     unit = f" ({option.unit})" if option.unit else ""
     if not math.isfinite(value):
         raise Refused(option, f"`{_shown(option, value)}` is not a finite number")
+    if isinstance(value, int) and option.maximum is None and value > LARGEST:
+        raise Refused(option, f"`{_shown(option, value)}` is too large: at most {LARGEST}{unit}")
     if option.minimum is not None and not value >= option.minimum:
         raise Refused(option, f"`{_shown(option, value)}` is too small: at least {show(option.minimum)}{unit}")
     if option.maximum is not None and not value <= option.maximum:
