@@ -12,6 +12,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from memcfg.errors import Problem, RunError
+from memcfg.planner import launches
+from memcfg.planner.clock import HALF_RATE, PRODUCT
 from memcfg.planner.machine import Machine
 
 ROUNDS: Final = 9
@@ -20,7 +22,10 @@ WIDTHS: Final = ((2048, 6144), (4096, 12_288))
 LONG: Final = 4096
 HEADS: Final = 16
 HEAD: Final = 128
+WIDE: Final = 256
 BIG: Final = 1 << 28
+SMALL: Final = 1 << 10
+QUEUED: Final = 200
 KERNELS: Final = {1: "flash", 2: "efficient", 3: "cudnn", 0: "math"}
 """What torch's choice of an attention kernel means."""
 
@@ -34,15 +39,18 @@ def calibrated(machine: Machine, tell: Callable[[str], Any] = lambda text: None)
     tell("workspaces")
     blas, bias = _workspaces()
     tell("matrix products and copies")
-    half, single = _products(torch.bfloat16), _products(torch.float32)
+    shortest = _shortest()
+    half, single = _products(torch.bfloat16, shortest), _products(torch.float32, shortest)
     card = torch.cuda.get_device_properties(0)
     found = replace(
         machine, memory=card.total_memory, processors=card.multi_processor_count,
         threads=card.max_threads_per_multi_processor, blas=blas, blas_bias=bias, matmul=half,
-        matmul_float32=single, bandwidth=_bandwidth(), host_copy=_host_copy(), calibrated=True,
+        matmul_float32=single, bandwidth=_bandwidth(), elements=_elements(), shortest=shortest, host_copy=_host_copy(), calibrated=True,
     )  # fmt: skip
     tell("attention")
     found = _attention(found)
+    tell("what the host spends on launching")
+    found = launches.measured(found)
     tell("what lies outside the allocator")
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
@@ -76,13 +84,36 @@ def _seconds(work: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def _products(dtype: torch.dtype) -> float:
+def _shortest() -> float:
+    """Seconds of a kernel that has next to nothing to do, among others on a stream that is never empty."""
+    source, little = torch.empty(BIG, device="cuda", dtype=torch.bfloat16), torch.zeros(SMALL, device="cuda")
+    target = torch.empty_like(source)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for _ in range(ROUNDS):
+        target.copy_(source)  # meanwhile the host launches the others
+    begin.record()
+    for _ in range(QUEUED):
+        little.add_(1.0)
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3 / QUEUED
+
+
+def _elements() -> float:
+    """Elements a second of a kernel that repeats one of its factors."""
+    rows = torch.ones(ROWS, WIDTHS[0][0], device="cuda", dtype=torch.bfloat16)
+    factor = torch.ones(WIDTHS[0][0], device="cuda", dtype=torch.bfloat16)
+    return rows.numel() / _seconds(lambda: rows * factor)
+
+
+def _products(dtype: torch.dtype, shortest: float) -> float:
     """Operations a second of matrix products as layers have them."""
     rates = []
     for narrow, wide in WIDTHS:
         left = torch.randn(ROWS, narrow, device="cuda", dtype=dtype)
         right = torch.randn(narrow, wide, device="cuda", dtype=dtype)
-        rates.append(2.0 * ROWS * narrow * wide / _seconds(lambda a=left, b=right: a @ b))  # type: ignore[misc]
+        taken = _seconds(lambda a=left, b=right: a @ b)  # type: ignore[misc]
+        rates.append(2.0 * ROWS * narrow * wide / (taken - PRODUCT - shortest))
     return statistics.mean(rates)
 
 
@@ -120,14 +151,31 @@ def _attention(machine: Machine) -> Machine:
     once, twice = _seconds(forward), _seconds(both)
     with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
         slow_once, slow_twice = _seconds(forward), _seconds(both)
+        wide_once, wide_twice = _wide(LONG // 2)
     out = forward()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     found = torch.autograd.grad(out, (query, key, value), ones)
     results = sum(t.numel() * t.element_size() for t in found)
     beyond = max(0, torch.cuda.max_memory_allocated() - before - results) / query.numel()
+    more = flops * (1 + HALF_RATE / LONG)
+    slow = 2.5 * flops / max(slow_twice - slow_once, 1e-9)
+    wide = 2.5 * flops * (WIDE / HEAD) / 4 / max(wide_twice - wide_once, 1e-9)
     return replace(
-        machine, attention=plain, attention_masked=masked, attention_forward=flops / once,
-        attention_backward=2.5 * flops / max(twice - once, 1e-9), attention_bytes={plain: beyond},
-        efficient_forward=flops / slow_once, efficient_backward=2.5 * flops / max(slow_twice - slow_once, 1e-9),
+        machine, attention=plain, attention_masked=masked, attention_forward=more / once,
+        attention_backward=2.5 * more / max(twice - once, 1e-9), attention_bytes={plain: beyond},
+        efficient_forward=flops / slow_once, efficient_backward=slow, efficient_wide=min(1.0, wide / slow),
     )  # fmt: skip
+
+
+def _wide(rows: int) -> tuple[float, float]:
+    """Seconds of causal attention with wide heads: forward, and forward and backward."""
+    shape = (1, HEADS, rows, WIDE)
+    given = [torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+    query, key, value = given
+    ones = torch.ones_like(query)
+
+    def forward() -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+    return _seconds(forward), _seconds(lambda: torch.autograd.grad(forward(), given, ones))

@@ -41,17 +41,23 @@ class Machine:
     efficient_forward: float = 40 * TERA
     efficient_backward: float = 22 * TERA
     """Of the memory-efficient kernel, which takes masks and computes every position."""
+    efficient_wide: float = 0.3
+    """The rate of its backward at heads wider than 128, as a share of that at narrow ones; its forward loses half as much."""
     bandwidth: float = 1.2 * TERA
+    elements: float = 280e9
+    """Elements a second of kernels that compute an address for each, or change its type: broadcasts, strides, sums, casts."""
     host_copy: float = 22e9
     host_memory: float = 100e9
     """What the host's processors read and write a second, where they compute (an optimizer that lives there)."""
-    launch: float = 28e-6
-    """What the host spends on an operation of an eager Transformers model: Python, dispatch and launch. This and the next four
-    come from steps on one H200 that the host bounds (rows of 512 tokens, accumulation without checkpoints)."""
-    view: float = 14e-6
-    native: float = 9e-6
+    launch: float = 22e-6
+    """What the host spends on an operation of an eager Transformers model: Python, dispatch and launch. This and the next five
+    come from steps on one H200's host that it bounds; from process to process they differed by a fifth."""
+    view: float = 11e-6
+    hook: float = 10e-6
+    """What hooks on saved tensors (non-reentrant checkpoints, offload) add to one."""
+    native: float = 12e-6
     """On one that autograd's engine or an optimizer launches."""
-    native_view: float = 4e-6
+    native_view: float = 5.3e-6
     mode: float = 30e-6
     """What a dispatch mode in Python (selective checkpointing) adds to an operation."""
     shortest: float = 2e-6
@@ -74,7 +80,7 @@ class Machine:
 CPU: Final = Machine(
     "cpu", kind="cpu", outside=0, blas=0, blas_bias=0, attention="cpu", attention_masked="cpu",
     matmul=0.4 * TERA, matmul_float32=0.4 * TERA, attention_forward=0.2 * TERA, attention_backward=0.2 * TERA,
-    bandwidth=20e9, host_copy=20e9, launch=8e-6, view=2e-6, native=8e-6, native_view=2e-6, mode=10e-6, shortest=2e-6,
+    bandwidth=20e9, host_copy=20e9, elements=10e9, launch=8e-6, view=2e-6, hook=3e-6, native=8e-6, native_view=2e-6, mode=10e-6, shortest=2e-6,
 )  # fmt: skip
 
 SHEETS: Final[dict[str, tuple[float, float, float, float, int]]] = {
@@ -91,6 +97,10 @@ THREADS: Final = {75: 1024, 86: 1536, 89: 1536, 120: 1536}
 """Threads that a multiprocessor holds at once, by capability, where they are not 2,048."""
 
 
+ELEMENTS: Final = 2.8e9
+"""Elements a second and multiprocessor of kernels that compute an address for each."""
+
+
 def named(card: str) -> Machine:
     """The defaults of a card by its name (see `memcfg.core.cards`). Raises `KeyError`."""
     known = CARDS[card]
@@ -103,9 +113,9 @@ def named(card: str) -> Machine:
     return Machine(
         card, capability=known.capability, memory=known.memory, outside=(800 if hopper else 500) * MIB,
         blas=workspace, attention=attention[0], attention_masked=attention[1],
-        matmul=0.66 * half * TERA, matmul_float32=0.7 * single * TERA, attention_forward=0.45 * half * TERA,
-        attention_backward=0.36 * half * TERA,
-        efficient_forward=0.2 * half * TERA, efficient_backward=0.11 * half * TERA, bandwidth=0.75 * memory * TERA, host_copy=host * 1e9,
+        matmul=0.88 * half * TERA, matmul_float32=0.65 * single * TERA, attention_forward=0.37 * half * TERA,
+        attention_backward=0.35 * half * TERA,
+        efficient_forward=0.2 * half * TERA, efficient_backward=0.11 * half * TERA, bandwidth=0.875 * memory * TERA, elements=ELEMENTS * processors, host_copy=host * 1e9,
         processors=processors, threads=THREADS.get(known.capability, 2048),
     )  # fmt: skip
 

@@ -208,7 +208,7 @@ class Tracker(TorchDispatchMode):
             if hidden:
                 self.flash(hidden, name)
             native = self.phase == "optimizer" or (self.phase == "backward" and not torch.is_grad_enabled())
-            self.clock.run(func, args, kwargs, out, key, native=native)
+            self.clock.run(func, args, kwargs, out, key, native=native, hooked=not native and _hooked())
         return out
 
     def _run(self, op: _Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -270,6 +270,11 @@ class Tracker(TorchDispatchMode):
         if birth.phase == "optimizer" and birth.kind == "optimizer" and self.phase == "optimizer":
             birth.kind = "workspace"
         self.ended(grave.number)
+
+
+def _hooked() -> bool:
+    """Whether what an operation saves for the backward pass goes through hooks in Python."""
+    return torch.is_grad_enabled() and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def whole_bytes(tensor: Tensor) -> int:

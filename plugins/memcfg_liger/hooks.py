@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from memcfg.batch import Head
 
 _PATCHED = "_memcfg_liger"
-LAUNCH = "triton.runtime.jit:JITFunction.run"
-ALL_TARGETS = "torch.fx.experimental._config:meta_nonzero_assume_all_nonzero"
-"""Liger looks for targets among those that it was given, all of which are."""
 
 
 @hookimpl(consumes=("quantized", "adapter"), produces="layers")
@@ -51,8 +48,10 @@ def memcfg_head(plan: Plan, model: torch.nn.Module) -> Head:
 
 @hookimpl
 def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
-    """Kernels that are not launched. What Liger allocates around them is allocated by torch, as it would be."""
-    return {**stands_in, LAUNCH: lambda *arguments, **keywords: None, ALL_TARGETS: True}
+    """Kernels that are not launched, and a loss that goes its way on a GPU."""
+    from memcfg_liger.simulation import stand_ins
+
+    return {**stands_in, **stand_ins(int(plan.get("device.capability") or 0))}
 
 
 @hookimpl

@@ -59,6 +59,7 @@ class Mover:
     def __init__(self, stack: Stack, transfer: Transfer, *, device: str, min_bytes: int, limit: int) -> None:
         self.stack, self.transfer = stack, transfer
         self.device, self.min_bytes, self.limit = device, min_bytes, limit
+        self._room = limit if transfer.beside else 1
         self.tensors = self.bytes = 0
         self.kept: frozenset[int] = frozenset()
         self._known: dict[Hashable, Moved] = {}
@@ -112,11 +113,10 @@ class Mover:
         return entry
 
     def _make_room(self, size: int) -> None:
-        """Let go of copies that are through, and wait for the oldest ones until `size` more bytes may be in flight."""
+        """Wait for the oldest copies until `size` more bytes may be in flight. Whether a copy happens to be through is not asked:
+        what a step reserves would then depend on the moment."""
         while self._stash and (
-            len(self._stash) >= self.limit
-            or size + sum(entry.size for entry in self._stash) > IN_FLIGHT
-            or self.transfer.finished(self._stash[0].event)
+            len(self._stash) >= self._room or size + sum(entry.size for entry in self._stash) > IN_FLIGHT
         ):
             self._let_go(self._stash.popleft())
 

@@ -15,7 +15,10 @@ from memcfg_offload.host import Span
 
 
 class Transfer(Protocol):
-    """`out` and `back` begin a copy and return what `wait` needs to make the computation wait for its end."""
+    """`out` and `back` begin a copy and return what `wait` needs to make the computation wait for its end. `beside`: whether the
+    computation goes on meanwhile."""
+
+    beside: bool
 
     def out(self, data: torch.Tensor, span: Span) -> Any: ...
 
@@ -23,11 +26,11 @@ class Transfer(Protocol):
 
     def wait(self, event: Any) -> None: ...
 
-    def finished(self, event: Any) -> bool: ...
-
 
 class Direct:
     """Copies in the computation's own order: on a CPU, or where no second stream is wanted."""
+
+    beside = False
 
     def out(self, data: torch.Tensor, span: Span) -> None:
         _copy(data, span, non_blocking=False)
@@ -40,12 +43,11 @@ class Direct:
     def wait(self, event: None) -> None:
         return
 
-    def finished(self, event: None) -> bool:
-        return True
-
 
 class Streamed:
     """Copies on a CUDA stream of their own."""
+
+    beside = True
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -66,16 +68,13 @@ class Streamed:
     def wait(self, event: torch.cuda.Event) -> None:
         torch.cuda.current_stream().wait_event(event)
 
-    def finished(self, event: torch.cuda.Event) -> bool:
-        return bool(event.query())
-
 
 class Storageless:
     """Nothing to copy: what is on `meta` has a size only. The memory simulator counts it, and is told of the copies;
     without a second stream the computation waits for each."""
 
     def __init__(self, streams: bool) -> None:
-        self._streams = streams
+        self.beside = streams
 
     def out(self, data: torch.Tensor, span: Span) -> float | None:
         return self._told(data.numel())
@@ -86,12 +85,9 @@ class Storageless:
     def wait(self, event: float | None) -> None:
         simulated.awaited(event)
 
-    def finished(self, event: float | None) -> bool:
-        return not self._streams or simulated.through(event)
-
     def _told(self, size: int) -> float | None:
         until = simulated.copied(size)
-        if not self._streams:
+        if not self.beside:
             simulated.awaited(until)
         return until
 
