@@ -35,26 +35,47 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """What to run in place of `sys.executable` where a program loads torch: the program is forked from one that has
     (see `tests/nursery.py`). The workers of a session share it."""
+    with forking("torch", tmp_path_factory) as python:
+        yield python
+
+
+@pytest.fixture(scope="session")
+def light_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The same for a program that loads no torch: forked from one that has loaded memcfg's command line and Hydra."""
+    with forking("light", tmp_path_factory) as python:
+        yield python
+
+
+@pytest.fixture(scope="session")
+def interpreting_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The same for a program that runs Triton's kernels without a GPU: Triton decides as it is loaded that it interprets."""
+    with forking("interpreting", tmp_path_factory, TRITON_INTERPRET="1") as python:
+        yield python
+
+
+@contextlib.contextmanager
+def forking(kind: str, tmp_path_factory: pytest.TempPathFactory, **environment: str) -> Iterator[str]:
+    """A Python whose programs are forked from one that has loaded what `kind` says, which is kept while this holds."""
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    nursery, address = str(Path(__file__).with_name("nursery.py")), str(folder / "nursery")
-    with (folder / "nursery.lock").open("w") as lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as lease:
+    nursery, address = str(Path(__file__).with_name("nursery.py")), str(folder / f"nursery-{kind}")
+    with (folder / f"{kind}.lock").open("w") as lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as lease:
         fcntl.flock(lock, fcntl.LOCK_EX)
         started = None
         try:
             lease.connect(address)
         except OSError:
-            quiet = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "CUDA_VISIBLE_DEVICES": ""}
+            quiet = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "CUDA_VISIBLE_DEVICES": ""}
             started = subprocess.Popen(
-                [sys.executable, nursery, "serve", address], env=quiet, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, text=True,
+                [sys.executable, nursery, "serve", address, kind], env=os.environ | quiet | environment, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             )  # fmt: skip
             assert started.stdout is not None
             assert started.stdout.readline() == "ready\n"
             lease.connect(address)
         socket.send_fds(lease, [b"lease"], [])
         fcntl.flock(lock, fcntl.LOCK_UN)
-        python = folder / f"python-{os.getpid()}"
+        python = folder / f"python-{kind}-{os.getpid()}"
         python.write_text(
             f'#!/bin/sh\nNURSERY_PYTHON="$0" exec "{sys.executable}" -I -S "{nursery}" ask "{address}" "$@"\n'
         )

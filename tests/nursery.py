@@ -1,7 +1,7 @@
 """A Python that has loaded what is heavy: each program that is asked of it is a process of its own, forked from it, which
 costs what it does and not the seconds of importing torch.
 
-    python nursery.py serve SOCKET          keeps the Python that is forked
+    python nursery.py serve SOCKET KIND     keeps the Python that is forked; KIND says what it has loaded (`LOADED`)
     python nursery.py ask SOCKET ARGUMENTS  stands for `python ARGUMENTS`: [-u] and `-m MODULE ...`, `-c CODE ...` or `FILE ...`
 
 What asks has the program's files, folder, environment and exit code, and hands signals on; killed, it takes the program with
@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
@@ -26,15 +27,34 @@ from typing import Any
 LEASE = b"lease"
 """Sent by who wants the service to last: it ends with the last connection that sent this."""
 
+LIGHT = (
+    "memcfg.cli", "memcfg.compose.request", "memcfg.compose.modes", "memcfg.registry", "memcfg.commands.resolve", "memcfg.report.plan",
+    "memcfg.report.errors", "memcfg.planfile", "rich.table",
+)  # fmt: skip
+LOADED = {
+    "light": LIGHT,
+    "torch": (
+        "torch", "torch.distributed", "datasets", "accelerate", "transformers.trainer", "transformers.models.llama.modeling_llama",
+        "peft", "deepspeed", *LIGHT, "memcfg.commands.train", "memcfg.engine.execute", "memcfg.engine.trainer",
+    ),
+    "interpreting": (
+        "torch", "triton", "transformers.models.llama.modeling_llama", "liger_kernel.ops.fused_linear_cross_entropy",
+        "memcfg_loss.chunked", "memcfg.engine.forward",
+    ),
+}  # fmt: skip
+"""What a kind of Python imports before it is forked, as far as it does nothing but define."""
+
 
 # ------------------------------------------------------------------------------------------------ the Python that is forked
 
 
-def serve(path: str) -> None:
+def serve(path: str, kind: str) -> None:
     """Fork until nobody holds a lease; never returns. Says `ready` once it listens."""
     said = os.dup(1)
     os.dup2(2, 1)  # where some of what is loaded speaks
-    load()
+    for name in LOADED[kind]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a program would copy the pages of everything that is shared
     assert len(threads()) == 1, f"{threads()}: what has several threads cannot be forked"
@@ -75,18 +95,6 @@ def threads() -> list[str]:
     return [name for name in names if name != "jemalloc_bg_thd"]
 
 
-def load() -> None:
-    """What training imports, as far as it does nothing but define."""
-    import importlib
-
-    for name in (
-        "torch", "torch.distributed", "datasets", "accelerate", "transformers.trainer", "transformers.models.llama.modeling_llama",
-        "peft", "deepspeed", "memcfg.cli", "memcfg.commands.train", "memcfg.engine.execute", "memcfg.engine.trainer", "memcfg.compose", "hydra", "rich.console",
-    ):  # fmt: skip
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-
-
 def reap(*_: Any) -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -123,6 +131,9 @@ def become(words: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(words["environment"])
     os.chdir(words["folder"])
+    sys.path[1:1] = [
+        path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path
+    ]
     sys.executable = words["python"]
     code = 1
     try:
@@ -184,4 +195,6 @@ def ask(path: str, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    {"serve": serve, "ask": lambda path: ask(path, sys.argv[3:])}[sys.argv[1]](sys.argv[2])
+    {"serve": lambda path: serve(path, sys.argv[3]), "ask": lambda path: ask(path, sys.argv[3:])}[sys.argv[1]](
+        sys.argv[2]
+    )

@@ -35,8 +35,14 @@ def run_by(executable: str, *words: str, cwd: Path) -> subprocess.CompletedProce
 
 
 @pytest.fixture(scope="session")
-def program():
-    """`program("resolve", ..., cwd=...)` as a process of its own."""
+def program(light_python):
+    """`program("resolve", ..., cwd=...)` as a process of its own, forked from one that has loaded the command line."""
+    return partial(run_by, light_python)
+
+
+@pytest.fixture(scope="session")
+def real_program():
+    """The same, begun from nothing as a user begins it."""
     return partial(run_by, sys.executable)
 
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -100,11 +99,11 @@ def test_the_scripts(memcfg):
 
 
 @pytest.fixture
-def commands(tmp_path):
+def commands(tmp_path, light_python):
     """A folder with the command `memcfg`, first in PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "memcfg").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m memcfg "$@"\n')
+    (folder / "memcfg").write_text(f'#!/bin/sh\nexec "{light_python}" -m memcfg "$@"\n')
     (folder / "memcfg").chmod(0o755)
     return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 

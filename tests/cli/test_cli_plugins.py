@@ -81,6 +81,7 @@ def test_words_that_are_not_understood(memcfg, words, text):
     assert err.startswith(text)
 
 
+@pytest.mark.torch  # its hooks are imported
 def test_a_plugin_of_memcfgs_own_is_tested(memcfg):
     code, out, _ = memcfg("plugins", "test", "padding")
     lines = out.splitlines()

@@ -44,8 +44,8 @@ def test_a_reader_that_leaves_is_no_error(tmp_path):
     assert process.wait() == 141
 
 
-def test_results_go_to_stdout_and_errors_to_stderr(program, tmp_path):
-    good = program("resolve", "--json", cwd=tmp_path)
+def test_results_go_to_stdout_and_errors_to_stderr(real_program, program, tmp_path):
+    good = real_program("resolve", "--json", cwd=tmp_path)
     assert (good.returncode, good.stderr) == (0, "")
     assert json.loads(good.stdout)["ok"] is True
     bad = program("resolve", "packing.strategi=bfd", "+run.max_length=3", cwd=tmp_path)
@@ -68,8 +68,9 @@ def test_results_go_to_stdout_and_errors_to_stderr(program, tmp_path):
         ("--cfg job", "> /dev/full", "no space left on device"),
     ],
 )
-def test_an_output_that_cannot_be_written_is_one_line(tmp_path, words, to, said):
-    line = f'"{sys.executable}" -m memcfg {words} {to}'
+def test_an_output_that_cannot_be_written_is_one_line(light_python, tmp_path, words, to, said):
+    python = sys.executable if to == ">&-" else light_python  # what is closed cannot be handed to another process
+    line = f'"{python}" -m memcfg {words} {to}'
     done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, f"error: cannot write the output: {said}\n")
 

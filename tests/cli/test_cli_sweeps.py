@@ -197,6 +197,7 @@ def swept(memcfg, *words):
     return memcfg("-m", "packing=none,bfd,bfd_split", "truncation.max_length=64,null", "hydra.sweep.dir=swept", *words)
 
 
+@pytest.mark.torch  # a plan that will be run is looked at by its hooks
 @pytest.mark.slow
 def test_every_job_is_a_process_in_its_own_folder(memcfg, program_in_place, tmp_path):
     program_in_place.does(WRITES)
@@ -220,6 +221,7 @@ def test_every_job_is_a_process_in_its_own_folder(memcfg, program_in_place, tmp_
     assert "3 completed" in (tmp_path / "swept" / "report.html").read_text()
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 def test_a_resumed_sweep_runs_only_what_is_missing(memcfg, program_in_place, tmp_path):
     program_in_place.does(WRITES)
@@ -235,6 +237,7 @@ def test_a_resumed_sweep_runs_only_what_is_missing(memcfg, program_in_place, tmp
     assert (code, "4 jobs, 4 completed" in out, "training" in err) == (0, True, False)
 
 
+@pytest.mark.torch
 def test_a_job_that_is_killed_says_so(memcfg, program_in_place, tmp_path):
     program_in_place.does("import os\nos.kill(os.getpid(), 9)\n")
     assert swept(memcfg)[0] == 1
@@ -242,6 +245,7 @@ def test_a_job_that_is_killed_says_so(memcfg, program_in_place, tmp_path):
     assert (found["status"], found["exit_code"]) == ("failed", -9)
 
 
+@pytest.mark.torch
 def test_an_interrupted_sweep_says_what_was_cut(memcfg, program_in_place, tmp_path, monkeypatch):
     program_in_place.does(WRITES)
 

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -14,8 +13,12 @@ class Site:
     """`add` writes a distribution with one entry point; `run` runs code that sets `result` and gives it back; `cli` runs
     the command line."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, executable: str) -> None:
+        self.folder, self.executable = folder, executable
+
+    def seen_by(self, executable: str) -> "Site":
+        """The same folder, and another Python."""
+        return Site(self.folder, executable)
 
     def add(self, distribution: str, files: dict[str, str], entry: str, version: str = "1.0") -> None:
         for name, text in files.items():
@@ -30,7 +33,7 @@ class Site:
     def python(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("MEMCFG_")}
         return subprocess.run(
-            [sys.executable, *arguments],
+            [self.executable, *arguments],
             env={**clean, "PYTHONPATH": str(self.folder), **environment},
             cwd=cwd or self.folder,
             capture_output=True,
@@ -49,12 +52,12 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path, light_python: str) -> Site:
     folder = tmp_path / "site"
     folder.mkdir()
-    return Site(folder)
+    return Site(folder, light_python)
 
 
 @pytest.fixture(scope="module")
-def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    return Site(tmp_path_factory.mktemp("site"))
+def shared_site(tmp_path_factory: pytest.TempPathFactory, light_python: str) -> Site:
+    return Site(tmp_path_factory.mktemp("site"), light_python)

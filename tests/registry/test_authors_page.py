@@ -20,7 +20,8 @@ def acme(site):
     return site
 
 
-def test_the_plugin_of_the_page_works(acme):
+@pytest.mark.torch  # hooks of the plan bring it
+def test_the_plugin_of_the_page_works(acme, warm_python):
     code = """
         import sys
         import memcfg
@@ -30,7 +31,7 @@ def test_the_plugin_of_the_page_works(acme):
         plan = memcfg.resolve(["loss.type=acme", "acme.power=3"])
         result = [unused, load().hooks(plan).loss(plan=plan).power]
     """
-    assert acme.run(code) == [False, 3.0]
+    assert acme.seen_by(warm_python).run(code) == [False, 3.0]
 
 
 def test_the_plugin_of_the_page_refuses_what_it_says(acme):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import count
 
 import pytest
 
@@ -19,6 +20,7 @@ RULES = [
 ]
 SPOON, CUP = Setting("soup.spoon", int, default=1, doc="spoons"), Setting("soup.cup", int, default=1, doc="cups")
 DEAD = "dead-value soup.kind=sour"
+NUMBERS = count()
 
 
 def registry(**more):
@@ -45,18 +47,17 @@ def test_what_a_plugin_allows_is_kept_with_its_reason():
 
 @pytest.fixture
 def kitchen(tmp_path, monkeypatch):
-    """A package of hooks: `kitchen(text)`."""
+    """A package of hooks: `kitchen(text)` is its name, of which there is no second: what is read once is remembered."""
+    name = f"soup_hooks_{next(NUMBERS)}"
 
     def write(text):
-        (tmp_path / "soup_hooks").mkdir()
-        (tmp_path / "soup_hooks" / "__init__.py").write_text(text)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(text)
+        return name
 
     monkeypatch.syspath_prepend(str(tmp_path))
     yield write
-    sys.modules.pop("soup_hooks", None)
-    from memcfg.registry import lint
-
-    lint._named.cache_clear()
+    sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize(
@@ -70,25 +71,20 @@ def kitchen(tmp_path, monkeypatch):
     ],
 )
 def test_options_that_nothing_reads(kitchen, text, unread):
-    kitchen(text)
-    found = names(lint_installed(registry(options=[KIND, SPOON, CUP], hooks="soup_hooks")))
+    found = names(lint_installed(registry(options=[KIND, SPOON, CUP], hooks=kitchen(text))))
     assert sorted(name for name in found if name.startswith("unread")) == unread
 
 
 def test_hooks_may_lie_in_a_single_module(tmp_path, monkeypatch):
-    from memcfg.registry import lint
-
     (tmp_path / "soup_single.py").write_text("x = plan['soup.spoon']\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     found = names(lint_installed(registry(options=[KIND, SPOON, CUP], hooks="soup_single")))
     assert [name for name in found if name.startswith("unread")] == ["unread-option soup.cup"]
-    lint._named.cache_clear()
 
 
 def test_options_of_what_cannot_be_run_yet_are_left_in_peace(kitchen):
-    kitchen("")
     soon = [NotYet(KIND == "cold", because="there is no ice")]
-    assert names(lint_installed(registry(options=[KIND, SPOON], hooks="soup_hooks", not_yet=soon))) == [DEAD]
+    assert names(lint_installed(registry(options=[KIND, SPOON], hooks=kitchen(""), not_yet=soon))) == [DEAD]
 
 
 def test_rules_that_no_test_names():

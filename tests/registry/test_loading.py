@@ -1,5 +1,7 @@
 """What is loaded, in which order, and what the environment and the current folder have to say in it."""
 
+import sys
+
 import pytest
 
 from memcfg import PluginError
@@ -100,7 +102,9 @@ USE_LOCAL = """
 """
 
 
-def test_the_local_file_is_a_plugin_only_on_request(site, tmp_path):
+@pytest.mark.torch  # hooks of the plan bring it
+def test_the_local_file_is_a_plugin_only_on_request(site, warm_python, tmp_path):
+    site = site.seen_by(warm_python)
     import textwrap
 
     (tmp_path / "memcfg_local.py").write_text(textwrap.dedent(LOCAL))
@@ -139,4 +143,4 @@ def test_loading_imports_nothing_heavy(three):
         heavy = ("torch", "transformers", "datasets", "accelerate", "peft", "hydra", "omegaconf", "numpy", "rich")
         result = [name for name in heavy if name in sys.modules]
     """
-    assert three.run(code) == []
+    assert three.seen_by(sys.executable).run(code) == []

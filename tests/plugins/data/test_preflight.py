@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ print(json.dumps(found))
 """
 
 
-def test_bad_data_ends_every_command_before_torch_is_loaded(tmp_path: Path) -> None:
+def test_bad_data_ends_every_command_before_torch_is_loaded(light_python: str, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "other.jsonl").write_text('{"body": "a"}\n')
     (tmp_path / "good.jsonl").write_text('{"text": "a b c"}\n')
@@ -39,7 +38,7 @@ def test_bad_data_ends_every_command_before_torch_is_loaded(tmp_path: Path) -> N
         (["check", "data=hub", "data.path=acme/rows"], "is not in the cache of `datasets`"),
         (["check", "data.chat_template=none.jinja"], "`data.chat_template`: `none.jinja` is neither `plain`"),
     ]
-    command = [sys.executable, "-c", LOOK, json.dumps([words for words, _ in cases])]
+    command = [light_python, "-c", LOOK, json.dumps([words for words, _ in cases])]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     for (words, text), (code, said, torch) in zip(cases, json.loads(ended.stdout), strict=True):
         assert (code, said.count("error:"), torch) == (1, 1, False), words

@@ -3,7 +3,6 @@ losses, gradients and metrics."""
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -67,8 +66,8 @@ print(json.dumps(worst))
 """
 
 
-def test_every_kernel_scores_completions_alike() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
+def test_every_kernel_scores_completions_alike(interpreting_python: str) -> None:
+    done = subprocess.run([interpreting_python, "-c", SCRIPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert 0 < found["triton"] < 1e-4

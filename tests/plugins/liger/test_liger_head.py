@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -65,8 +64,8 @@ print(json.dumps({"worst": worst, "nothing": nothing.item()}))
 """
 
 
-def test_equals_whole_logits():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
+def test_equals_whole_logits(interpreting_python):
+    done = subprocess.run([interpreting_python, "-c", SCRIPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["worst"] < 1e-5

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,16 +16,16 @@ SCRIPT = pathlib.Path(__file__).with_name("interpreted.py")
 NAMES = ("losses", "dft", "logprobs", "entropies", "kernels_agree", "ties", "weight_sum", "shapes_only")
 
 
-def ran(*words: str) -> dict[str, dict[str, Any]]:
-    done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)
+def ran(python: str, *words: str) -> dict[str, dict[str, Any]]:
+    done = subprocess.run([python, str(SCRIPT), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> Callable[[str], dict[str, Any]]:
-    """What the function of a name found. All are run in one process: loading Triton takes as long as most of them."""
-    found = ran(*NAMES)
+def interpreted(interpreting_python: str) -> Callable[[str], dict[str, Any]]:
+    """What the function of a name found. All are run in one process."""
+    found = ran(interpreting_python, *NAMES)
 
     def of(name: str) -> dict[str, Any]:
         assert "error" not in found[name], found[name]["error"]
@@ -51,8 +50,8 @@ def test_triton_does_what_torch_does(interpreted):
 
 
 @pytest.mark.soak
-def test_every_combination_of_options():
-    found = ran("--every", "losses", "dft", "logprobs", "entropies", "kernels_agree")
+def test_every_combination_of_options(interpreting_python):
+    found = ran(interpreting_python, "--every", "losses", "dft", "logprobs", "entropies", "kernels_agree")
     assert found.pop("kernels_agree")["worst"] < 1e-4
     for of_one in found.values():
         within(of_one)

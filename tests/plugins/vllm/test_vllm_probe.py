@@ -61,7 +61,7 @@ def looked(url: str, *more: str) -> list[str]:
     return told
 
 
-def test_a_server_that_is_away_ends_a_run_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_a_server_that_is_away_ends_a_run_before_anything_is_loaded(light_python: str, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     overrides = request(url, "vllm.server_timeout=0.2", f"run.dir={tmp_path / 'run'}")
     code = (
@@ -69,7 +69,7 @@ def test_a_server_that_is_away_ends_a_run_before_anything_is_loaded(tmp_path: Pa
         "try:\n    code = main(sys.argv[1:])\nexcept SystemExit as stop:\n    code = stop.code\n"
         "print('torch' in sys.modules)\nsys.exit(code)"
     )
-    ended = subprocess.run([sys.executable, "-c", code, *overrides], capture_output=True, text=True, check=False)
+    ended = subprocess.run([light_python, "-c", code, *overrides], capture_output=True, text=True, check=False)
     assert " ".join(ended.stderr.split()) == (
         f"waiting up to 0.2 s for a vLLM server at `{url}`: connection refused "
         f"error: `vllm.server_url`: no vLLM server answers at `{url}` (waited 0.2 s): connection refused "
