@@ -23,7 +23,7 @@ from memcfg.solver.problem import Problem
 
 EXAMPLES = int(os.environ.get("MEMCFG_LAW_EXAMPLES", "0"))  # thousands, now and then; each run then draws afresh
 SOME = settings(
-    max_examples=EXAMPLES or 50, deadline=None, derandomize=not EXAMPLES, database=None,
+    max_examples=EXAMPLES or 30, deadline=None, derandomize=not EXAMPLES, database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -14,10 +13,10 @@ pytestmark = pytest.mark.torch
 SCRIPT = pathlib.Path(__file__).with_name("interpreted.py")
 
 
-def test_the_kernel_rounds_as_plain_torch_does() -> None:
+def test_the_kernel_rounds_as_plain_torch_does(interpreting_python: str) -> None:
     """The same random bits: but for a last bit of float32 the same numbers."""
     pytest.importorskip("triton")
-    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True)
+    done = subprocess.run([interpreting_python, str(SCRIPT)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert set(found) == {"torch.bfloat16", "torch.float32", "torch.float16"}

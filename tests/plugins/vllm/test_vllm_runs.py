@@ -50,9 +50,9 @@ def standin() -> ModuleType:
 
 
 @contextmanager
-def server() -> Iterator[Sampler]:
+def server(python: str = sys.executable) -> Iterator[Sampler]:
     """A new server, in a process of its own."""
-    command = [sys.executable, str(STANDIN), "--samples"]
+    command = [python, str(STANDIN), "--samples"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as started:
         try:
             assert started.stdout is not None
@@ -67,7 +67,7 @@ def server() -> Iterator[Sampler]:
 
 
 @contextmanager
-def colocated() -> Iterator[Sampler]:
+def colocated(_: str) -> Iterator[Sampler]:
     """A new engine, in this process."""
     from memcfg_vllm import colocated, facts
 
@@ -124,10 +124,12 @@ def trained(folder: Path, more: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("kind", [server, colocated])
-def test_a_run_goes_on_with_a_new_sampler_as_if_nothing_had_happened(kind: Any, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_a_new_sampler_as_if_nothing_had_happened(
+    kind: Any, warm_python: str, tmp_path: Path
+) -> None:
     import torch
 
-    with kind() as sampler:
+    with kind(warm_python) as sampler:
         sampler.to_come(other=True)
         with pytest.raises(
             RunError, match="vLLM does not compute the model that is trained: the log-probabilities of its"
@@ -142,7 +144,7 @@ def test_a_run_goes_on_with_a_new_sampler_as_if_nothing_had_happened(kind: Any, 
         with pytest.raises(RunError, match=sampler.dies):
             trained(tmp_path / "run", sampler.more)
     assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-2"]
-    with kind() as sampler:
+    with kind(warm_python) as sampler:
         resumed = trained(tmp_path / "run", [*sampler.more, "run.resume=auto"])
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
