@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
+from peft.tuners.lora import LoraLayer
 from peft.utils import ModulesToSaveWrapper
 
 from memcfg import Plan, hookimpl
@@ -45,7 +47,26 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
         found.append(Effective(SAVED, *_whole(run.model, asked)))
     if method in RANK and plan.get("peft.rank") is not None:
         found.append(Effective("peft.rank", getattr(config, RANK[method]), "the adapter's configuration"))
+    if method == "lora":
+        found += _of_layers(run.model, config, bool(plan.get("peft.rslora")))
     return found
+
+
+def _of_layers(model: torch.nn.Module, config: Any, rooted: bool) -> list[Effective]:
+    """What most of LoRA's layers multiply with, as the scale that gives it at their rank (`rooted`: at its square root), unless
+    `peft.config` sets some apart; and whether they have magnitudes of their own."""
+    layers = [m for m in model.modules() if isinstance(m, LoraLayer)]
+    if not layers:
+        return []
+    apart = sum(ADAPTER in layer.lora_magnitude_vector for layer in layers)
+    found = [Effective("peft.dora", 2 * apart > len(layers), f"magnitudes of {apart} of {len(layers)} layers")]
+    if config.alpha_pattern:
+        return found
+    factors = Counter((layer.r[ADAPTER], layer.scaling[ADAPTER]) for layer in layers)
+    (rank, factor), count = factors.most_common(1)[0]
+    scale = round(factor * (rank**0.5 if rooted else rank), 6)
+    what = f"{count} of {len(layers)} layers scale by {factor:g}"
+    return [*found, Effective("peft.alpha", int(scale) if scale == int(scale) else scale, what)]
 
 
 def _whole(model: torch.nn.Module, asked: list[str]) -> tuple[list[str], str]:

@@ -70,8 +70,33 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     weights: list[Any] = [layer.weight for layer in layers]
     states = [s for weight in weights if (s := getattr(weight, "quant_state", None)) is not None]
     if states and plan.get("quantization.double") is not None:
-        found.append(Effective("quantization.double", bool(states[0].nested), "state of the first layer's weight"))
+        nested = [bool(state.nested) for state in states]
+        found.append(Effective("quantization.double", _one(nested), f"scales of {sum(nested)} of {len(states)} layers"))
+    if states:
+        found += _dtypes(plan, layers)
     return found
+
+
+def _dtypes(plan: Plan, layers: Sequence[Any]) -> list[Effective]:
+    """The dtypes that four-bit layers compute in and pack in, where the plan says which."""
+    four = [layer for layer in layers if mode_of(layer) != "int8"]
+    seen = {
+        "quantization.compute_dtype": [_name(layer.compute_dtype) for layer in four],
+        "quantization.storage": [_name(layer.weight.dtype) for layer in four],
+    }
+    return [
+        Effective(key, _one(names), f"{len(names)} layers") for key, names in seen.items() if plan.get(key) is not None
+    ]
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _one(values: Sequence[Any]) -> Any:
+    """The value that all have, or those that there are."""
+    different = sorted(set(values))
+    return different[0] if len(different) == 1 else different
 
 
 def _pack(plan: Plan, model: torch.nn.Module, key: str) -> None:

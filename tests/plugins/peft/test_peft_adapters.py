@@ -185,6 +185,42 @@ def test_further_fields_reach_peft() -> None:
     assert {m.r["default"] for n, m in made.named_modules() if n.endswith("q_proj")} == {2}
 
 
+def evidence(asked: Plan, made: Any) -> dict[str, Any]:
+    run = SimpleNamespace(model=made, optimizer=torch.optim.AdamW(trainable(made)))
+    found = memcfg_evidence(plan=asked, run=run, found=[])
+    return {e.key: e.effective for e in found}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {}, {"rslora": True}, {"dora": True}, {"alpha": 3, "rank": 7}, {"config": {"rank_pattern": {"q_proj": 2}}},
+        {"targets": "all-linear", "head": True},
+    ],
+)  # fmt: skip
+def test_scale_and_magnitudes_are_read_from_the_layers(overrides: dict[str, Any]) -> None:
+    asked = plan(**overrides)
+    made = memcfg_patch_model(plan=asked, model=model())
+    found = evidence(asked, made)
+    assert (found["peft.alpha"], found["peft.dora"]) == (asked["peft.alpha"], asked["peft.dora"])
+    for layer in made.modules():
+        if isinstance(getattr(layer, "scaling", None), dict):
+            layer.scaling["default"] *= 2
+    assert evidence(asked, made)["peft.alpha"] == 2 * asked["peft.alpha"]
+
+
+def test_scales_that_differ_by_layer_are_left_to_those_who_set_them() -> None:
+    asked = plan(config={"alpha_pattern": {"q_proj": 1}})
+    found = evidence(asked, memcfg_patch_model(plan=asked, model=model()))
+    assert "peft.alpha" not in found
+    assert found["peft.dora"] is False
+
+
+def test_a_scale_by_another_power_of_the_rank_is_told() -> None:
+    made = memcfg_patch_model(plan=plan(rslora=False), model=model())
+    assert evidence(plan(rslora=True), made)["peft.alpha"] == 8 / 4 * 4**0.5
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_all_of_its_adapter_and_nothing_else(method: str) -> None:
     asked = plan(method, targets=["q_proj", "down_proj"] if method == "ia3" else ["q_proj", "v_proj"])

@@ -160,6 +160,21 @@ def test_weights_that_are_not_packed_as_their_folder_says() -> None:
         memcfg_patch_model(plan=plan("int8"), model=made)
 
 
+@pytest.mark.parametrize("storage", [None, "uint8", "bfloat16", "float32"])
+@pytest.mark.parametrize("compute", [None, "bfloat16", "float16"])
+def test_the_dtypes_of_four_bit_layers_are_read_from_them(compute: str | None, storage: str | None) -> None:
+    asked = plan("nf4", **{"quantization.compute_dtype": compute, "quantization.storage": storage})
+    made = memcfg_patch_model(plan=asked, model=model())
+    found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
+    compare(asked, found)
+    names = {"quantization.compute_dtype": compute, "quantization.storage": storage}
+    assert {e.key: e.effective for e in found if e.key in names} == {k: v for k, v in names.items() if v is not None}
+    already(made)[3].compute_dtype = torch.float64  # type: ignore[assignment]
+    if compute is not None:
+        with pytest.raises(RunError, match=r"quantization\.compute_dtype"):
+            compare(asked, memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[]))
+
+
 def test_evidence_of_a_model_that_is_not() -> None:
     with pytest.raises(RunError, match="no layer has quantised weights"):
         compare(plan("nf4"), memcfg_evidence(plan=plan("nf4"), run=SimpleNamespace(model=model()), found=[]))
