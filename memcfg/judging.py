@@ -188,9 +188,9 @@ def _checked(reward: Reward, values: Any, count: int) -> list[float]:
     found = [_number(value) for value in values]
     for place, number in enumerate(found):
         if number is None or not abs(number) <= LARGEST:
-            text = (
-                f"the reward `{reward.name}` gave {values[place]!r} for completion {place}, which is no finite number"
-            )
+            large = number is not None and math.isfinite(number)
+            wrong = "which is more than float32 holds" if large else "which is no finite number"
+            text = f"the reward `{reward.name}` gave {values[place]!r} for completion {place}, {wrong}"
             raise RunError(Problem(text, key=reward.option))
     return [number for number in found if number is not None]
 

@@ -45,7 +45,7 @@ def broken() -> list[float]:
         (lambda: [0, float("nan"), 0, 0], "the reward `mine` gave nan for completion 1, which is no finite number"),
         (lambda: [0, 0, 0, float("inf")], "the reward `mine` gave inf for completion 3, which is no finite number"),
         (lambda: [0, 0, "0.5", 0], "the reward `mine` gave '0.5' for completion 2, which is no finite number"),
-        (lambda: [0, 1e39, 0, 0], "the reward `mine` gave 1e+39 for completion 1, which is no finite number"),
+        (lambda: [0, 1e39, 0, 0], "the reward `mine` gave 1e+39 for completion 1, which is more than float32 holds"),
         (lambda: [[1.0, 2.0]] * 4, "the reward `mine` gave [1.0, 2.0] for completion 0, which is no finite number"),
         (lambda: "four", "the reward `mine` gave a str for 4 completions"),
         (lambda: (1.0 for _ in range(4)), "the reward `mine` gave a generator for 4 completions"),

@@ -32,6 +32,14 @@ def _room_for_prompt(values: Mapping[str, Any]) -> str | None:
     return f"`generation.max_new_tokens={new}` leaves no room for a prompt within `truncation.max_length={limit}`"
 
 
+def _flat(values: Mapping[str, Any]) -> str | None:
+    return (
+        "`online_dpo.beta` is 0, and the loss is then the same for every policy"
+        if values["online_dpo.beta"] == 0
+        else None
+    )
+
+
 def _divisor(values: Mapping[str, Any]) -> str | None:
     return "`online_dpo.beta` is 0, and the loss `ipo` divides by it" if values["online_dpo.beta"] == 0 else None
 
@@ -79,6 +87,10 @@ plugin = Plugin(
         Check(
             [loss, beta], _divisor, when=here & (loss == "ipo"), id="online_dpo.beta.ipo",
             because="the IPO loss pulls margins to half of one over beta",
+        ),
+        Check(
+            [loss, beta], _flat, when=here & (loss == "sigmoid"), id="online_dpo.beta.sigmoid",
+            because="beta is what the loss multiplies margins by",
         ),
         RenameKey(
             "online_dpo.max_new_tokens", key("generation.max_new_tokens"), id="online_dpo.max_new_tokens.renamed",
