@@ -46,6 +46,7 @@ gpu = device == "cuda"
 NO_SDPA = (
     "Transformers offers no `sdpa` for this architecture: its scores get a soft cap, a sink or a bias of their own"
 )
+long_rows = (capability >= 90) & (key("truncation.max_length") >= 32_768)
 shares = gpu & (capability >= 80) & padding_free.on & ~model.isin(*EAGER)
 """Where documents share rows and a kernel over cumulative lengths could serve."""
 
@@ -144,8 +145,12 @@ plugin = Plugin(
             suggest=["padding_free.enabled=false"],
         ),
         Default(
-            cudnn, False, when=gpu & (implementation == "sdpa"), id="attention.cudnn.default",
+            cudnn, False, when=gpu & (implementation == "sdpa") & ~long_rows, id="attention.cudnn.default",
             because="cuDNN plans anew for every shape it meets, and the shapes of fine-tuning batches keep changing",
+        ),
+        Default(
+            cudnn, True, when=gpu & (implementation == "sdpa") & long_rows, id="attention.cudnn.long",
+            because="in rows of 32,768 tokens and more its faster kernel saves more than planning for their shapes costs",
         ),
         *only_when(gpu & (implementation == "sdpa"), cudnn, because="only `sdpa` on a GPU can use cuDNN's kernel"),
     ],
