@@ -109,10 +109,14 @@ def logits(subject: Subject) -> str:
     if run.loss is None or run.plan.get("loss.kernel") in (None, "full"):
         return "not looked at: the plan's loss builds whole logits"
     inner: Any = causal_model(run.model)
-    vocabulary, width = inner.get_output_embeddings().weight.shape[0], embedding(inner).embedding_dim
+    weight, width = inner.get_output_embeddings().weight, embedding(inner).embedding_dim
+    vocabulary = weight.shape[0]
     tokens = int(run.first[0].labels.numel())
     tokens += 2 * (tokens in (width, width + 1))  # the head's weight has width x vocabulary numbers, and is no logits
-    if subject.accelerator.num_processes > 1 or 4 * tokens * vocabulary <= run.plan.get("loss.chunk_mib", 64) << 20:
+    mib = run.plan.get("loss.chunk_mib", 64)
+    # a kernel that chooses for itself may take as much as the weight has, and two bytes for a logit
+    room = max(1 << 30, weight.nbytes) if mib is None else mib << 20
+    if subject.accelerator.num_processes > 1 or 2 * tokens * vocabulary <= room:
         return "not looked at: all logits of a micro-batch fit into a chunk"
     hidden = torch.randn(1, tokens, width, device=run.first[0].labels.device, dtype=inner.dtype)
     labels = torch.zeros(1, tokens, dtype=torch.int64, device=hidden.device)

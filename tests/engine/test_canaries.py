@@ -184,6 +184,12 @@ def test_a_loss_that_builds_whole_logits_though_its_kernel_should_not(bench: Any
     assert canaries.logits(subject(bench, tmp_path, hooks, **asked)) == "never 14 tokens x 40 words at once"
 
 
+def test_a_kernel_that_chooses_its_chunk_may_hold_what_the_weight_takes(bench: Any, tmp_path: Path) -> None:
+    """As the default on a GPU does: the plan's chunk is null."""
+    found = canaries.logits(subject(bench, tmp_path, loss_kernel="torch", loss_chunk_mib=None))
+    assert found == "not looked at: all logits of a micro-batch fit into a chunk"
+
+
 def test_the_plain_kernel_may_build_them(bench: Any, tmp_path: Path) -> None:
     assert "whole logits" in canaries.logits(subject(bench, tmp_path, loss_kernel="full"))
 
