@@ -10,6 +10,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType, fsdp_utils
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.distributed.tensor import DTensor
 
 from memcfg import Plan
@@ -34,6 +35,8 @@ class Shards:
             PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
     def arguments(self, model: torch.nn.Module) -> Mapping[str, Any]:
+        if not hasattr(FSDPState, "_force_complete_incomplete_states"):
+            model.register_forward_hook(_through)
         config: dict[str, Any] = {
             "version": 2, "reshard_after_forward": True, "state_dict_type": "FULL_STATE_DICT",
             "cpu_ram_efficient_loading": False, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
@@ -51,6 +54,14 @@ class Shards:
         seen = f"{len(sharded)} of {len(parameters)} parameters are DTensors, in {len(units)} units"
         trainable = all(isinstance(p, DTensor) for p in parameters if p.requires_grad)
         return ("fsdp2" if sharded and trainable and len(units) > 1 else "none"), seen
+
+
+def _through(model: torch.nn.Module, *_: Any) -> None:
+    """After the model's forward, no group of modules waits for one that did not run: losses read the weights of the output layer
+    without calling it. Before 2.13 torch takes the next forward for the rest of this one, and gathers nothing."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module._get_fsdp_state()._modules_to_run_forward.clear()
 
 
 def loaded_on(plan: Plan) -> str:
