@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import takewhile
 from typing import Final
 
 from memcfg.commands import COMMANDS
@@ -99,7 +100,8 @@ def _run(words: list[str], terminal: Terminal) -> int:
     terminal.color = terminal.color and not arguments.has("no_color")
     if arguments.has("version"):
         return _version(terminal)
-    if arguments.has("help"):
+    before = takewhile(lambda word: word != "--", arguments.rest)  # of a command that reads its words itself
+    if arguments.has("help") or any(word in ("--help", "-h") for word in before):
         return _help(arguments, terminal)
     return _dispatch(arguments, terminal)
 
@@ -174,16 +176,27 @@ def _version(terminal: Terminal) -> int:
 
 
 def _help(arguments: Arguments, terminal: Terminal) -> int:
-    from memcfg.commands.help import as_json, page
+    from memcfg.commands.help import FLAGS, as_json, page
     from memcfg.registry import load
 
     registry = load(strict=False)
+    if arguments.command is not None and (arguments.command in COMMANDS or arguments.command in registry.commands()):
+        from memcfg.commands.command_help import page as command_page
+
+        return _say(command_page(arguments.command, registry.commands(), FLAGS), terminal)
     if terminal.json:
         from memcfg.report import jsonform
 
         terminal.show(jsonform.text(as_json(registry, arguments.config_dir)))
     else:
         terminal.show(page(registry, arguments.config_dir))
+    return 0
+
+
+def _say(text: str, terminal: Terminal) -> int:
+    from memcfg.report import jsonform
+
+    terminal.show(jsonform.text({"ok": True, "help": text}) if terminal.json else text)
     return 0
 
 

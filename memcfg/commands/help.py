@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.commands import COMMANDS
+from memcfg.commands.command_help import function_doc
 from memcfg.compose.groups import conf_folders, group_names
 from memcfg.report.words import width, wrapped
 
@@ -98,14 +97,7 @@ def _groups(registry: Registry, config_dir: str | None) -> dict[str, tuple[str, 
 
 def purpose(target: str) -> str:
     """What a plugin's command is for: the first line of its function's documentation, read without importing the module."""
-    module, _, name = target.partition(":")
-    try:
-        found = importlib.util.find_spec(module)
-        text = Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""
-        functions = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
-        doc = next((ast.get_docstring(node) or "" for node in functions), "")
-    except (ImportError, OSError, ValueError, SyntaxError):
-        doc = ""
+    doc = function_doc(target)
     first = " ".join(doc.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
     return first[:1].lower() + first[1:] if first else f"from a plugin ({target})"
 

@@ -87,6 +87,24 @@ def test_the_help_page_names_commands_groups_and_examples(memcfg):
     assert max(map(len, out.splitlines())) <= 80
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("explain", "--help"), "`memcfg explain OPTION [OVERRIDES]`: how one value was decided"),
+        (("report", "-h"), "  --out FILE, --open"),
+        (("plugins", "--help"), "  --kind, --license, --into"),
+        (("plugins", "--help"), "  memcfg plugins show NAME"),
+        (("lengths", "-q", "--help"), "`memcfg lengths`: how long documents are"),
+        (("completion", "--help"), "`memcfg completion bash|zsh|fish`"),
+    ],
+)
+def test_a_command_has_a_help_page_of_its_own(memcfg, words, said):
+    code, out, err = memcfg(*words)
+    assert (code, err) == (0, "")
+    assert said in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
 def test_the_help_page_knows_a_folder_of_ones_own(memcfg, tmp_path):
     (tmp_path / "conf" / "soup").mkdir(parents=True)
     (tmp_path / "conf" / "soup" / "hot.yaml").write_text("")

@@ -1,7 +1,7 @@
-"""`memcfg completion bash|zsh|fish`: what a shell needs to complete memcfg's words.
+"""`memcfg completion bash|zsh|fish`: what a shell needs to complete memcfg's words."""
 
-The script asks `memcfg completion reply -- WORDS` on every tab: the words so far, the last being completed. It answers with
-a line for each candidate, `WORD<tab>DOC`. Nothing heavy is imported for it."""
+# The script asks `memcfg completion reply -- WORDS` on every tab: the words so far, the last being completed. It is answered
+# with a line for each candidate, `WORD<tab>DOC`. Nothing heavy is imported for it.
 
 from __future__ import annotations
 
