@@ -79,10 +79,12 @@ class Bench:
         ]  # fmt: skip
 
     def trained(self, overrides: Sequence[str], folder: Path | None = None) -> dict[str, Any]:
-        """Train, and what is found: losses, norms, rates, peaks of all ranks."""
+        """Train, and what is found: losses, norms, rates, peaks of all ranks, and what an earlier run in this process left behind
+        (DeepSpeed keeps its engines)."""
         free()
         self.runs += 1
         folder = folder or self.folder / f"run{self.runs}"
+        held = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
         begin = time.perf_counter()
         plan = memcfg.resolve([*overrides, f"run.dir={folder}"])
         hooks = load().hooks(plan)
@@ -98,7 +100,7 @@ class Bench:
         return {
             "loss": [line["loss"] for line in steps], "grad_norm": [line["grad_norm"] for line in steps],
             "tokens_per_second": statistics.median([line["tokens_per_second"] for line in steps][WARM:] or [0.0]),
-            "peak_bytes": peaks, "seconds": time.perf_counter() - begin,
+            "peak_bytes": peaks, "held_before_bytes": held, "seconds": time.perf_counter() - begin,
             **({"sampling_seconds": [line["sampling_seconds"] for line in steps]} if "sampling_seconds" in steps[-1] else {}),
         }  # fmt: skip
 
