@@ -131,7 +131,7 @@ def test_states_that_rest_on_the_host_leave_their_room_to_sampling(registry: Reg
     ("given", "said"),
     [
         (
-            f"{GRPO} generation.cache=offloaded",
+            f"{GRPO} generation.cache=offloaded assume.device=h200",
             "`generation.cache`: what the cache `offloaded` keeps, and where, is not simulated\n"
             "  predict `generation.cache=null` instead",
         ),
