@@ -28,6 +28,7 @@ from memcfg import UNSET, ConflictError, Default
 from memcfg.registry import Registry, load
 from memcfg.solver import Choice, Request, Resolution, Theory, resolve
 from memcfg.solver.asked import normalise
+from memcfg.solver.check import failed
 from memcfg.solver.expr import same, show
 from memcfg.solver.problem import Problem
 from memcfg.solver.propagate import Unsatisfiable
@@ -113,9 +114,9 @@ class Rules:
         asked = normalise(self.theory, self.request(choices, host))
         try:
             answer = Problem(self.theory.program(asked.pending), asked.values, asked.facts).solve()
-            return not answer.unread() and bool(self.ask(choices, host))
-        except (Unsatisfiable, ConflictError):
+        except Unsatisfiable:
             return False
+        return not answer.unread() and not failed(answer)
 
     def cell(self, trainer: str, technique: Technique) -> Cell:
         if (trainer, technique) not in self._cells:
