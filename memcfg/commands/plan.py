@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.commands.arguments import Arguments
 from memcfg.commands.pricing import pricing
+from memcfg.commands.verdicts import no_plan
 from memcfg.errors import Problem, RequestError
 from memcfg.report.console import Terminal
 
@@ -27,7 +28,8 @@ WORDS: Final = ("axes", "keep", "allow", "find")
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Print the ladder. Exit code 0: something fits, 1: nothing does, 2: no plan at all."""
     arguments.refuse_flags("json")
-    return _plan(arguments, terminal)
+    with no_plan():
+        return _plan(arguments, terminal)
 
 
 def _plan(arguments: Arguments, terminal: Terminal) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.commands.arguments import Arguments
 from memcfg.commands.pricing import pricing
+from memcfg.commands.verdicts import no_plan
 from memcfg.report.console import Terminal
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 def main(arguments: Arguments, terminal: Terminal) -> int:
     """Print the breakdown of one plan. Exit code 0: it fits, 1: it does not, 2: too close to call, or no plan at all."""
     arguments.refuse_flags("json", "html", "png", "fresh")
-    return _predict(arguments, terminal)
+    with no_plan():
+        return _predict(arguments, terminal)
 
 
 def _predict(arguments: Arguments, terminal: Terminal) -> int:

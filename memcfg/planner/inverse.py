@@ -34,6 +34,8 @@ CLOSE: Final = 16
 """The answer is sought to a sixteenth of itself, or to one step."""
 NEAR: Final = 0.98
 """A value that needs this share of the limit is as good as the answer."""
+LESS: Final = 0.99
+"""A value that turned out to need too much is followed by one that is at most this share of it."""
 LEAP: Final = 16
 """How many times further than what is known the next try may lie."""
 TRIES: Final = 10
@@ -137,10 +139,18 @@ class _Asker:
             needed = inf if plan is None else predict(plan, self.registry, machine=self.machine).needed_bytes
             if needed <= self.limit:
                 return value
-            value = min(int(value * self.limit / needed), value - 1) // step * step
+            value = self._smaller(key, value, needed) // step * step
             if value < step:
                 return None
         return None
+
+    def _smaller(self, key: str, value: int, needed: float) -> int:
+        """Where to go from a value that needs too much: to where the line from the chosen set's own value crosses the limit, and not
+        by the least that would change, as each step is a whole simulation."""
+        own = self.chosen.plan[key]
+        straight = own < value and self.needed < self.limit and needed != inf
+        less = _crossing(own, self.needed, value, needed, self.limit) if straight else int(value * self.limit / needed)
+        return min(less, int(value * LESS), value - 1)
 
     def _plan(self, key: str, value: int) -> Plan | None:
         return resolved(self.request, {**self.chosen.choices, key: value}, self.registry)

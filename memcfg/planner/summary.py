@@ -82,14 +82,15 @@ def timeline(trace: Trace, recorded: Recorded) -> Timeline:
     first = next((at for at, number, _ in trace.marks if number == last), 0)
     events = trace.events[first:]
     live = _live(trace, first)
+    now = sum(live.values())
     stretch = max(1, -(-len(events) // SAMPLES))
     times, samples = [], []
     for start in range(0, len(events), stretch):
-        best, total = dict(live), sum(live.values())
+        best, total = dict(live), now
         for event in events[start : start + stretch]:
-            _apply(trace, event, live)
-            if sum(live.values()) > total:
-                best, total = dict(live), sum(live.values())
+            now += _apply(trace, event, live)
+            if now > total:
+                best, total = dict(live), now
         times.append(_ms_at(trace, first + start) - recorded.step_began[-1])
         samples.append(best)
     phases = [
@@ -113,7 +114,11 @@ def _live(trace: Trace, until: int) -> dict[str, int]:
     return live
 
 
-def _apply(trace: Trace, event: int, live: dict[str, int]) -> None:
-    if event:
-        birth = trace.births[abs(event) - 1]
-        live[birth.kind] = live.get(birth.kind, 0) + (birth.size if event > 0 else -birth.size)
+def _apply(trace: Trace, event: int, live: dict[str, int]) -> int:
+    """Note a birth or a death. Returns by how many bytes there are more."""
+    if not event:
+        return 0
+    birth = trace.births[abs(event) - 1]
+    change = birth.size if event > 0 else -birth.size
+    live[birth.kind] = live.get(birth.kind, 0) + change
+    return change

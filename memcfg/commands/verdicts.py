@@ -1,0 +1,21 @@
+"""Exit codes of the commands that say whether something fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from memcfg.errors import MemcfgError
+
+NO_ANSWER: Final = 2
+
+
+@contextmanager
+def no_plan() -> Iterator[None]:
+    """Within this an error ends the program as one without an answer: 1 means that it does not fit."""
+    try:
+        yield
+    except MemcfgError as error:
+        error.exit_code = NO_ANSWER
+        raise
