@@ -34,7 +34,7 @@ CASES = [
     (3, "fsdp2 model.tied=true checkpointing=none loss=nll"),
     (2, "fsdp2 peft=lora peft.rank=32"),
     (3, "fsdp2 peft=lora peft.dora=true checkpointing=none"),
-    (8, "fsdp2 run.accumulation=3 checkpointing.reentrant=true model.dtype=bfloat16"),
+    (8, "fsdp2 run.accumulation=3 model.dtype=bfloat16"),
     (2, "ddp run.accumulation=2"),
 ]
 
