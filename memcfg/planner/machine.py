@@ -127,10 +127,11 @@ def unnamed(capability: int, memory: int | None = None) -> Machine:
 
 
 def stored(path: Path) -> Machine | None:
-    """What `memcfg calibrate` wrote; None where there is nothing, or nothing that can be read."""
+    """What `memcfg calibrate` wrote; None where there is nothing that can be read, or not everything: earlier versions measured
+    other values, and meant something else by the rest."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         known = {f.name for f in fields(Machine)}
-        return Machine(**{key: value for key, value in values.items() if key in known})
-    except (OSError, ValueError, TypeError):
+        return Machine(**{key: values[key] for key in known})
+    except (OSError, ValueError, TypeError, KeyError):
         return None

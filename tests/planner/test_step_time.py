@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import torch
 
 from memcfg.planner import launches
 from memcfg.planner.clock import QUEUE
-from memcfg.planner.machine import CPU, Machine, named
+from memcfg.planner.machine import CPU, Machine, named, stored
 from memcfg.planner.tracker import Tracker
 
 pytestmark = pytest.mark.torch
@@ -124,3 +126,11 @@ def test_a_small_model_says_what_this_host_spends() -> None:
     assert replace(found, launch=1, view=1, native=1, native_view=1, hook=1, mode=1) == replace(
         CPU, launch=1, view=1, native=1, native_view=1, hook=1, mode=1
     )
+
+
+def test_a_calibration_without_all_values_is_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps(H200.to_dict()), encoding="utf-8")
+    assert stored(file) == H200
+    file.write_text(json.dumps({k: v for k, v in H200.to_dict().items() if k != "elements"}), encoding="utf-8")
+    assert stored(file) is None
