@@ -26,7 +26,7 @@ SCALES_BLOCK: Final = 256
 def stand_ins() -> dict[str, Any]:
     """The products that hide something in this release of bitsandbytes, by where they are."""
     _count(ops.int8_linear_matmul)
-    found = {"gemm_4bit": FourBits, "int8_scaled_mm": EightBits}
+    found = {"gemm_4bit": FourBits, "int8_scaled_mm": EightBits, "quantize_4bit": Packing}
     return {f"torch:ops.bitsandbytes.{name}": kind() for name, kind in found.items() if hasattr(ops, name)}
 
 
@@ -46,6 +46,20 @@ class FourBits:
             scales = large + more["absmax_offset"]
         weight = ops.dequantize_4bit.default(packed, scales, block, kind, shape, rows.dtype)
         return torch.nn.functional.linear(rows, weight, more.get("bias"))
+
+
+class Packing:
+    """A weight and its scales, which come first: in which block of memory each comes to lie depends on it."""
+
+    def __init__(self) -> None:
+        self._plain: Any = ops.quantize_4bit
+
+    def default(self, weight: Tensor, block: int, kind: str, storage: torch.dtype) -> tuple[Tensor, Tensor]:
+        if not weight.is_meta:
+            return self._plain.default(weight, block, kind, storage)  # type: ignore[no-any-return]
+        scales = torch.empty(-(-weight.numel() // block), dtype=torch.float32, device=weight.device)
+        size = (weight.numel() + 1) // (2 * storage.itemsize)
+        return torch.empty((size, 1), dtype=storage, device=weight.device), scales
 
 
 class EightBits:

@@ -124,20 +124,18 @@ def test_the_weights_are_those_of_a_model_that_was_loaded_whole(mode: str, regis
     )
 
 
-@pytest.mark.parametrize("source", [[], ["model.hidden=64"]], ids=["shape", "tiny"])
-def test_on_a_gpu_no_model_is_there_whole_before_it_is_packed(source: list[str], registry: Registry) -> None:
-    more = [*source, "model=tiny"] if source else []
-    asked = resolve(
-        [*SHAPE[:2], *SHAPE[2:], "peft=lora", "quantization=nf4", "assume.device=rtx4090"], registry=registry
-    )
-    if more:
-        asked = resolve(["peft=lora", "quantization=nf4", "assume.device=rtx4090", *more], registry=registry)
+@pytest.mark.parametrize(
+    ("source", "packed"), [(SHAPE, 256 * 688 // 2), (["model.hidden=64"], 64 * 192 // 2)], ids=["shape", "tiny"]
+)
+def test_on_a_gpu_no_model_is_there_whole_before_it_is_packed(
+    source: list[str], packed: int, registry: Registry
+) -> None:
+    asked = resolve([*source, "peft=lora", "quantization=nf4", "assume.device=rtx4090"], registry=registry)
     trace = record(asked, registry.hooks(asked), machine_of(asked)).trace
     end = next(at for at, number, _ in trace.marks if number == 1)
     load = changes(trace, end)
     assert max(itertools.accumulate(load)) <= sum(load) + 2 * max(load)
-    names = {trace.births[e - 1].op for e in trace.events[:end] if e > 0}
-    assert "bitsandbytes::quantize_4bit" in names
+    assert load.count(packed) >= 3 * 2
 
 
 def test_a_simulation_leaves_no_table_without_values_behind(registry: Registry) -> None:
@@ -158,6 +156,18 @@ def test_a_product_with_eight_bit_weights_keeps_no_input(registry: Registry) -> 
     assert out.grad_fn.tensors == (None, None, None)
     out.sum().backward()
     assert given.grad is not None
+
+
+@pytest.mark.parametrize("storage", [torch.uint8, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("shape", [(48, 64), (5, 13)])
+def test_packing_apart_gives_what_the_operation_gives(shape: tuple[int, int], storage: torch.dtype) -> None:
+    apart, plain = stand_ins()["torch:ops.bitsandbytes.quantize_4bit"], torch.ops.bitsandbytes.quantize_4bit
+    weight = torch.randn(shape)
+    expected = plain.default(weight, 64, "nf4", storage)
+    assert all(map(torch.equal, apart.default(weight, 64, "nf4", storage), expected))
+    ghosts = plain.default(weight.to("meta"), 64, "nf4", storage)
+    found = apart.default(weight.to("meta"), 64, "nf4", storage)
+    assert [(t.shape, t.dtype, t.is_meta) for t in found] == [(t.shape, t.dtype, True) for t in ghosts]
 
 
 @pytest.mark.parametrize("double", [False, True])
