@@ -159,12 +159,12 @@ def test_a_product_with_eight_bit_weights_keeps_no_input(registry: Registry) -> 
 
 
 @pytest.mark.parametrize("storage", [torch.uint8, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("shape", [(48, 64), (5, 13)])
+@pytest.mark.parametrize("shape", [(48, 64), (3, 24)])
 def test_packing_apart_gives_what_the_operation_gives(shape: tuple[int, int], storage: torch.dtype) -> None:
     apart, plain = stand_ins()["torch:ops.bitsandbytes.quantize_4bit"], torch.ops.bitsandbytes.quantize_4bit
     weight = torch.randn(shape)
-    expected = plain.default(weight, 64, "nf4", storage)
-    assert all(map(torch.equal, apart.default(weight, 64, "nf4", storage), expected))
+    both = [operation.default(weight, 64, "nf4", storage) for operation in (apart, plain)]
+    assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(*both, strict=True)), "bit by bit"
     ghosts = plain.default(weight.to("meta"), 64, "nf4", storage)
     found = apart.default(weight.to("meta"), 64, "nf4", storage)
     assert [(t.shape, t.dtype, t.is_meta) for t in found] == [(t.shape, t.dtype, True) for t in ghosts]
