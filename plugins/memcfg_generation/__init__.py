@@ -93,13 +93,15 @@ SAMPLING = {
     length.key: GKD_TOKENS, temperature.key: SHARPER, **{o.key: o.default for o in (longest, top_p, top_k, min_p, repetition, cache)},
 }  # fmt: skip
 """What says how GKD samples, where it does, and its values if nobody says anything."""
+SWITCHES = (continuous.key, graphs.key)
+"""Keys, taken while the names still mean the options: modules of this package are called so too."""
 
 
 def _unsampled(values: Mapping[str, Any]) -> str | None:
     if values["gkd.lmbda"] or values["gkd.seq_kd"]:
         return None
     given = [name for name, usual in SAMPLING.items() if values[name] != usual]
-    given += [option.key for option in (continuous, graphs) if values[option.key]]
+    given += [name for name in SWITCHES if values[name]]
     if not given:
         return None
     return f"`gkd.lmbda=0.0` learns from given completions alone, so `{given[0]}` is not read: raise `gkd.lmbda`, or leave it out"
@@ -229,7 +231,7 @@ plugin = Plugin(
             because="completions are compared with others of the same prompt",
         ),
         Check(
-            ["gkd.lmbda", "gkd.seq_kd", *SAMPLING, continuous, graphs],
+            ["gkd.lmbda", "gkd.seq_kd", *SAMPLING, *SWITCHES],
             _unsampled, when=trainer == "gkd", id="generation.gkd.samples",
             because="only a trainer that samples reads how",
         ),
