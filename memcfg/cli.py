@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if may_speak(error):
             text = unexpected_text(error)
             _tell(RunError(text.removeprefix("error: ")), terminal) if terminal.json else terminal.fail(text)
-        return 1
+        return int(getattr(error, "exit_code", 1))
 
 
 def _tell(error: MemcfgError, terminal: Terminal) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "plan."
 WORDS: Final = ("axes", "keep", "allow", "find")
+ON: Final = ("true", "yes", "on")
+OFF: Final = ("false", "no", "off", "none", "null")
 
 
 def main(arguments: Arguments, terminal: Terminal) -> int:
@@ -96,14 +98,26 @@ def asked(words: list[str]) -> tuple[Wishes, bool, list[str]]:
         if name not in WORDS or not value:
             raise RequestError(_no_word(key))
         if name == "find":
-            find = value.lower() not in ("false", "no", "off", "none", "null")
+            find = _switch(key, value)
         else:
-            wishes = replace(wishes, **{name: _list(value)})
+            wishes = replace(wishes, **{name: _list(key, value)})
     return wishes, find, rest
 
 
-def _list(value: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in value.strip("[]").split(",") if part.strip())
+def _switch(key: str, value: str) -> bool:
+    if value.lower() in (*ON, *OFF):
+        return value.lower() in ON
+    raise RequestError(Problem(f"`{value}` is neither `true` nor `false`", key=key))
+
+
+def _list(key: str, value: str) -> tuple[str, ...]:
+    """The names in `[a,b]`. None at all would count as if nothing had been said, so that is refused."""
+    names = tuple(part.strip() for part in value.strip("[]").split(",") if part.strip())
+    if not names:
+        raise RequestError(
+            Problem(f"`{value}` names nothing", key=key, fix=f"leave it out, or `{key}=[checkpointing]`")
+        )
+    return names
 
 
 def _no_word(key: str) -> Problem:

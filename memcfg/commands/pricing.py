@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from memcfg.errors import ConflictError, MemcfgError, Price
+from memcfg.errors import ConflictError, Price
 from memcfg.report.words import count
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def repaired(words: list[str], arguments: Arguments, registry: Registry) -> Pric
     silent = lambda *lines: None  # noqa: E731  # the price names the card that it is for
     try:
         return price(composed(words, arguments.config_dir, registry, silent)[1], registry)
-    except (MemcfgError, RuntimeError, NotImplementedError) as error:
-        return Price(None, reason=str(error).splitlines()[0])
+    except Exception as error:  # whatever it is, the conflict is what there is to say
+        return Price(None, reason=next(iter(str(error).splitlines()), type(error).__name__))
 
 
 def price(plan: Plan, registry: Registry) -> Price:

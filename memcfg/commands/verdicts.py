@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from memcfg.errors import MemcfgError
-
 NO_ANSWER: Final = 2
 
 
 @contextmanager
 def no_plan() -> Iterator[None]:
-    """Within this an error ends the program as one without an answer: 1 means that it does not fit."""
+    """Within this an error ends the program as one without an answer, a fault too: 1 means that it does not fit."""
     try:
         yield
-    except MemcfgError as error:
-        error.exit_code = NO_ANSWER
+    except Exception as error:
+        error.exit_code = NO_ANSWER  # type: ignore[attr-defined]
         raise

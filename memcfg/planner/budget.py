@@ -32,6 +32,6 @@ def budget_of(plan: Plan, machine: Machine) -> Budget | None:
 
 
 def short_of_weights(prediction: Prediction, budget: Budget) -> int | None:
-    """What the weights alone need, where even that is more than the budget."""
+    """What the weights need with what lies outside the allocator, where even that is more than the budget."""
     weights = prediction.kinds.get("weights", 0) + prediction.outside_bytes
     return weights if weights > budget.bytes else None

@@ -113,7 +113,8 @@ def verdict(prediction: Prediction, budget: Budget | None) -> list[str]:
     needed, verdict = prediction.needed_bytes, prediction.verdict(budget.bytes)
     alone = short_of_weights(prediction, budget)
     if alone is not None:
-        return wrapped(f"too large: the weights alone take {gib(alone)}, {said} is less; the step needs {gib(needed)}")
+        takes = f"the weights alone take {gib(alone)} with what lies outside the allocator"
+        return wrapped(f"too large: {takes}, {said} is less; the step needs {gib(needed)}")
     if verdict == "fits":
         return wrapped(f"fits: {gib(budget.bytes - needed)} of {said} are left")
     if verdict == "close":

@@ -18,6 +18,7 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from memcfg import Problem, RunError
 from memcfg.batch import Batch
 
 NAMES = {"varlen": "memcfg_varlen", "flash2": "flash_attention_2", "flash3": "flash_attention_3"}
@@ -82,7 +83,7 @@ def varlen(
     if cu_seq_lens_q is None or max_length_q is None:
         return _plain(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **others)
     if dropout:
-        raise ValueError("attention over lengths has no dropout: set the model's `attention_dropout` to 0")
+        raise _no_dropout(dropout)
     batch, heads, length, dim = query.shape
     flat = [t.transpose(1, 2).reshape(batch * length, -1, dim) for t in (query, key, value)]
     back = -1 if sliding_window is None else sliding_window - 1
@@ -114,3 +115,9 @@ def register() -> None:
     """Make `varlen` known to Transformers. Doing it twice changes nothing."""
     AttentionInterface.register(NAMES["varlen"], varlen)
     AttentionMaskInterface.register(NAMES["varlen"], _no_mask)
+
+
+def _no_dropout(dropout: float) -> RunError:
+    text = f"the model's attention has a dropout of {dropout:g}, and attention over lengths has none"
+    fix = "attention.implementation=sdpa, or set its dropout to 0 in the model's `config.json`"
+    return RunError(Problem(text, key="attention.implementation", fix=fix))

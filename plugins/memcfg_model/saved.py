@@ -13,6 +13,9 @@ from memcfg import Problem, RunError
 from memcfg.modelfiles import KEY, all_there, check_weights, explained, located
 from memcfg_model.places import placed
 
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers")
+"""What no model goes without."""
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -49,7 +52,17 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
 def _shape(path: str, options: dict[str, Any]) -> PreTrainedModel:
     with explained(path, "model"), torch.device("meta"):
         config = AutoConfig.from_pretrained(path, trust_remote_code=options["trust_remote_code"])
+        refuse_nothing(path, config.get_text_config())
         return AutoModelForCausalLM.from_config(config, **options)
+
+
+def refuse_nothing(path: str, config: Any) -> None:
+    """Raises `RunError` for sizes below one, which Transformers takes; what divides by them does not."""
+    for name in SIZES:
+        size = getattr(config, name, None)
+        if isinstance(size, int) and size < 1:
+            text = f"the configuration of `{path}` says `{name}` is {size}, and a model has at least one"
+            raise RunError(Problem(text, key=KEY))
 
 
 def refuse_otherwise_quantised(folder: Path, mode: str) -> None:

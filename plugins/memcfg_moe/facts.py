@@ -36,5 +36,7 @@ def _routes(file: Path) -> Any:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return PENDING
-    parts = [config, *(part for part in config.values() if isinstance(part, dict))]
-    return any((part.get(name) or 0) > 1 for part in parts for name in COUNTS)
+    if not isinstance(config, dict):
+        return PENDING
+    counts = [part.get(name) for part in (config, *config.values()) if isinstance(part, dict) for name in COUNTS]
+    return any(count > 1 for count in counts if isinstance(count, int))

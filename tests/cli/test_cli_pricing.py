@@ -58,3 +58,16 @@ def test_a_request_that_holds_is_priced_too(memcfg, tmp_path, monkeypatch):
 
 def test_without_being_asked_resolving_prices_nothing(memcfg):
     assert "prices" not in json.loads(memcfg("resolve", "--json", *CONFLICT)[1])
+
+
+@pytest.mark.torch
+def test_a_repair_that_fails_to_be_priced_does_not_hide_the_conflict(memcfg, monkeypatch):
+    def fails(*_, **__):
+        raise ValueError
+
+    monkeypatch.setattr("memcfg.commands.pricing.price", fails)
+    code, out, _ = memcfg("predict", "--json", *CONFLICT)
+    found = json.loads(out)
+    assert code == 2
+    assert found["repairs"] == [["packing.strategy=none"], ["truncation.max_length=1024"]]
+    assert [price["reason"] for price in found["prices"]] == ["ValueError"] * 2

@@ -92,6 +92,9 @@ def test_the_longest_length_fits_and_a_longer_one_does_not(capsys: pytest.Captur
     [
         (("plan.axes=[checkpoint]",), "checkpointing"),
         (("plan.axis=[checkpointing]",), "plan.axes"),
+        (("plan.axes=[]",), "`[]` names nothing"),
+        (("plan.allow=,",), "`,` names nothing"),
+        (("plan.find=maybe",), "neither `true` nor `false`"),
         (("plan.keep=",), "plan.keep"),
     ],
 )

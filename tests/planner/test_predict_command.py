@@ -119,14 +119,43 @@ def test_a_configuration_alone_is_enough(tmp_path: Path, capsys: pytest.CaptureF
         ('{"model_type": "llama", "hidden_size": "big"}', "Field 'hidden_size' expected int, got str (value: 'big')"),
         ('{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 5}', "hidden size (64) is not a multiple"),
         ('{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 0}', "cannot be loaded: "),
+        ("[1, 2]", "names no `model_type`"),
+        ("null", "names no `model_type`"),
+        ('{"model_type": "llama", "vocab_size": 0}', "is 0, and a model has at least one"),
+        ('{"model_type": "llama", "num_hidden_layers": -2}', "is -2, and a model has at least one"),
     ],
 )
 def test_configurations_that_say_nothing(
     text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, data = predicted(capsys, H100, "model=hub", saved(tmp_path, text), "truncation.max_length=64")
-    assert code == 2  # 1 would mean that it does not fit
+    every = "checkpointing=none"  # a rule refuses checkpoints of no layers before anybody reads the file
+    code, data = predicted(capsys, H100, "model=hub", saved(tmp_path, text), "truncation.max_length=64", every)
+    assert code == 2, "1 would say that it does not fit"
     assert said in json.dumps(data["errors"])
+
+
+def test_attention_over_lengths_under_a_dropout_is_refused_with_what_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(tmp_path, '{"model_type": "gpt2", "n_embd": 64, "n_layer": 1, "n_head": 4, "vocab_size": 500}')
+    words = ("predict", "--quiet", H100, "model=hub", path, "truncation.max_length=64", "packing=bfd")
+    assert main([*words]) == 2
+    assert "`attention.implementation`: the model's attention has a dropout of 0.1" in capsys.readouterr().err
+    assert main([*words, "attention.implementation=sdpa"]) == 0
+
+
+def test_a_fault_is_no_verdict(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("memcfg.planner.predict.predict", fails)
+    assert main(["predict", "--quiet", H100, *TINY]) == 2
+    assert "unexpected ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_written_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "--quiet", H100, *TINY, "--html", str(tmp_path)]) == 2
+    assert "is a directory" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_budget_below_the_weights_alone_says_so(capsys: pytest.CaptureFixture[str]) -> None:

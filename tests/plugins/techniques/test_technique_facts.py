@@ -26,6 +26,7 @@ from memcfg import PENDING
         ({"model_type": "deepseek_v3", "n_routed_experts": 256}, True),
         ({"model_type": "some", "num_experts": 1}, False),
         ({"model_type": "some", "num_experts": None}, False),
+        ({"model_type": "some", "num_experts": "eight"}, False),
         ({"model_type": "llama4", "text_config": {"num_local_experts": 16}}, True),
     ],
 )
@@ -39,9 +40,10 @@ def test_experts_of_a_hub_name_are_pending() -> None:
     assert memcfg_moe.facts.model({}) is False
 
 
-def test_a_broken_configuration_is_pending(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{", "", "[1, 2]", "3", "null", '"text"'])
+def test_a_broken_configuration_is_pending(text: str, tmp_path: Path) -> None:
     """The model plugin says what is wrong with the folder; a rule that reads the fact waits until then."""
-    (tmp_path / "config.json").write_text("{", encoding="utf-8")
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
     assert memcfg_moe.facts.model({"model.source": "hub", "model.path": str(tmp_path)}) is PENDING
 
 
