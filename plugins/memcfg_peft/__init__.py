@@ -162,6 +162,11 @@ plugin = Plugin(
             suggest=["peft.head=false", "peft.dora=false"],
         ),
         Forbid(
+            dora.on & (key("quantization.mode") == "int8"), id="peft.dora.int8",
+            because="DoRA reads the weight in every step, and bitsandbytes gives up an int8 weight's scales after the first",
+            suggest=["quantization.mode=nf4", "peft.dora=false"],
+        ),
+        Forbid(
             method.isin(*PROMPTS) & key("padding_free.enabled").on, id="peft.prompt.padding_free",
             because="virtual tokens are put before each row, so only its first document would see them",
             suggest=["packing.strategy=none", "padding_free.enabled=false", "peft.method=lora"],
