@@ -39,10 +39,13 @@ class RankView:
 
     With `units`, weights, gradients and optimizer states are shards, and what it gives is gathered whole while it computes, as
     torch's `fully_shard` does; a weight belongs to the first that has it, and what belongs to none is gathered for the whole
-    step. Without, each process holds everything, and a second copy of the gradients in the buckets that are averaged."""
+    step. Without, each process holds everything, and a second copy of the gradients in the buckets that are averaged.
+    `unforeseen`: what the allocator may hold beyond the prediction, as a share of it; blocks of other streams, whose times no
+    simulation knows."""
 
     world: int
     units: Callable[[torch.nn.Module], Sequence[Together]] | None = None
+    unforeseen: float = 0.0
 
 
 class Beside(Protocol):

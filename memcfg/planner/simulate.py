@@ -60,7 +60,9 @@ class Recorded:
     """A simulated run: its trace, and what is to be told beside it. `steps`: how many steps a round of sampling serves;
     `assumed`: what was taken for the sizes that no option states."""
 
-    def __init__(self, tracker: Tracker, run: Run, feed: Feed, began: list[float], taken: int) -> None:
+    def __init__(
+        self, tracker: Tracker, run: Run, feed: Feed, began: list[float], taken: int, view: RankView | None
+    ) -> None:
         self.trace: Trace = tracker.trace
         self.host_bytes = tracker.host.peak
         self.step_began = began
@@ -70,6 +72,7 @@ class Recorded:
         self.tokens = sum(b.input_ids.numel() for b in feed.step)
         self.micro_batches, self.taken = len(feed.step), min(len(feed.step), taken)
         self.steps, self.assumed = feed.steps, feed.assumed
+        self.unforeseen = view.unforeseen if view else 0.0
         self.layers, self.positions = depth(run.model), positions(run.model)
 
 
@@ -122,7 +125,7 @@ def record(
                 began.append(_update(run, tracker, number))
             else:
                 began.append(_step(run, feed, tracker, number, shards, taken))
-        recorded = Recorded(tracker, run, feed, began, taken)
+        recorded = Recorded(tracker, run, feed, began, taken, view)
         tracker.watching = False
     return recorded
 

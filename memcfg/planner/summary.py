@@ -39,7 +39,7 @@ def summarised(plan: Plan, machine: Machine, recorded: Recorded, seconds: float)
         kinds={kind: kinds[kind] for kind in KINDS if kinds[kind]}, peak_phase=found.phase, peak=tuple(pieces),
         timeline=timeline(trace, recorded), machine=machine.name, parameters=recorded.parameters,
         trained=recorded.trained, tokens=recorded.tokens, seconds=round(seconds, 3), assumed=recorded.assumed,
-        positions=recorded.positions,
+        positions=recorded.positions, unforeseen_bytes=int(recorded.unforeseen * smallest),
     )  # fmt: skip
 
 

@@ -118,7 +118,9 @@ def verdict(prediction: Prediction, budget: Budget | None) -> list[str]:
     if verdict == "fits":
         return wrapped(f"fits: {gib(budget.bytes - needed)} of {said} are left")
     if verdict == "close":
-        return wrapped(f"too close to call: it needs {gib(needed)} of {said}")
+        more = prediction.unforeseen_bytes
+        beside = f", and streams of their own may hold {gib(more)} more" if more else ""
+        return wrapped(f"too close to call: it needs {gib(needed)} of {said}{beside}")
     return wrapped(f"too large: it needs {gib(needed)}, {gib(needed - budget.bytes)} more than {said}")
 
 

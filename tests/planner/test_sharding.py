@@ -10,6 +10,7 @@ import torch
 from memcfg import RequestError
 from memcfg.compose import resolve
 from memcfg.planner.machine import CPU
+from memcfg.planner.prediction import Prediction
 from memcfg.planner.sharding import Shards, shard_bytes
 from memcfg.planner.simulate import simulate
 from memcfg.planner.tracker import Tracker
@@ -111,10 +112,14 @@ def registry() -> Registry:
     return load()
 
 
-def predicted(registry: Registry, *words: str) -> Any:
+def prediction(registry: Registry, *words: str) -> Prediction:
     size = ("model=shape", "model.preset=smollm2-135m", "run.batch_size=1", "truncation.max_length=256")
     plan = resolve(["assume.device=h100", *size, *words], registry=registry)
-    return simulate(plan, registry.hooks(plan)).to_dict()
+    return simulate(plan, registry.hooks(plan))
+
+
+def predicted(registry: Registry, *words: str) -> Any:
+    return prediction(registry, *words).to_dict()
 
 
 def test_shards_add_up_to_the_whole(registry: Registry) -> None:
@@ -125,6 +130,15 @@ def test_shards_add_up_to_the_whole(registry: Registry) -> None:
         assert part["kinds"]["weights"] == pytest.approx(whole["kinds"]["weights"] / world, rel=0.01)
         assert part["kinds"]["optimizer"] == pytest.approx(whole["kinds"]["optimizer"] / world, rel=0.01)
         assert part["allocated_bytes"] < whole["allocated_bytes"]
+
+
+def test_what_streams_may_hold_besides_makes_a_tight_budget_too_close_to_call(registry: Registry) -> None:
+    alone, rank = prediction(registry), prediction(registry, "assume.world.size=2", "distributed=fsdp2")
+    assert alone.unforeseen_bytes == 0
+    assert rank.unforeseen_bytes == int(0.28 * rank.smallest_bytes)
+    tight = int(1.1 * (rank.needed_bytes - rank.outside_bytes)) + rank.outside_bytes
+    assert rank.verdict(tight) == "close"
+    assert rank.verdict(2 * rank.needed_bytes) == "fits"
 
 
 def test_replicas_hold_everything_and_their_buckets(registry: Registry) -> None:
