@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from memcfg.errors import MemcfgError
 from memcfg.planner.machine import Machine
 from memcfg.planner.outline import Outline, outline
 from memcfg.planner.predict import predict, refuse_pending
@@ -70,6 +71,8 @@ class Ladder:
     tried: int
     valid: int
     offers: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
+    """Sets that cannot be built or simulated, each with the reason; neither are those that contain them."""
 
 
 def ladder_of(rungs: Sequence[Rung]) -> list[Rung]:
@@ -96,6 +99,7 @@ class Search:
     _expected: int = 1
     """Outlines that there will be, as far as is known."""
     _wholes: int = 0
+    _omitted: dict[int, tuple[Set, str]] = field(default_factory=dict)
 
     def run(self) -> Ladder:
         """Raises `RequestError` for names that are no axes or facts that are unknown, and what resolving raises."""
@@ -113,7 +117,7 @@ class Search:
         return Ladder(
             self.budget, self.machine, tuple(rungs), least, self._whole(sets[0]),
             min(self.of(s).ms for s in outlined), len(self._outlines), len(sets),
-            offers=self._offers(base),
+            offers=self._offers(base), omitted=tuple(f"{' '.join(s.overrides)}: {why}" for s, why in self._omitted.values()),
         )  # fmt: skip
 
     def of(self, chosen: Set) -> Outline:
@@ -128,20 +132,34 @@ class Search:
             )
         return self._outlines[name]
 
+    def _possible(self, chosen: Set) -> bool:
+        """Whether a set can be outlined. The rules do not know everything: a model may have no layer that a technique
+        could change. The request itself raises."""
+        if any(left.choices.items() <= chosen.choices.items() for left, _ in self._omitted.values()):
+            return False
+        try:
+            self.of(chosen)
+        except MemcfgError as error:
+            if not chosen.choices:
+                raise
+            self._omitted[id(chosen)] = (chosen, str(error).splitlines()[0])
+            return False
+        return True
+
     def _outlined(self, sets: Sequence[Set]) -> list[Set]:
         """The sets worth an outline, the plan itself and single changes first."""
-        known = self._simplest(sets)
-        self._expected = min(len(sets), len(known) + OUTLINES + SMALLEST)
-        for s in known:
-            self.of(s)
-        others = [s for s in sets if s not in known]
+        simplest = self._simplest(sets)
+        self._expected = min(len(sets), len(simplest) + OUTLINES + SMALLEST)
+        known = [s for s in simplest if self._possible(s)]
+        left = [chosen.choices.items() for chosen, _ in self._omitted.values()]
+        others = [s for s in sets if s not in simplest and not any(part <= s.choices.items() for part in left)]
         estimates = {id(s): self._estimate(s, known) for s in others}
         hopeful = [s for s in others if estimates[id(s)].needed <= self.budget * HOPELESS]
         hopeful.sort(key=lambda s: (bool(s.changes), estimates[id(s)].ms, len(s.choices)))
         alike = ALIKE * self.of(known[0]).needed
         small = lambda s: (bool(s.changes), estimates[id(s)].needed // alike, estimates[id(s)].ms, len(s.choices))  # noqa: E731
         smallest = sorted(others, key=small)[:SMALLEST]
-        return [*known, *dict.fromkeys([*hopeful[:OUTLINES], *smallest])]
+        return [*known, *filter(self._possible, dict.fromkeys([*hopeful[:OUTLINES], *smallest]))]
 
     def _moved(self, chosen: Set) -> list[Any]:
         """The axes that a set moves: micro-batches are split by two options at once."""

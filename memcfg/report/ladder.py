@@ -24,6 +24,7 @@ def show_ladder(ladder: Ladder, inverse: Inverse | None) -> list[Any]:
     else:
         lines += ["", *_nothing(ladder)]
     lines += ["", *_offers(ladder)] if ladder.offers else []
+    lines += ["", *_omitted(ladder)] if ladder.omitted else []
     if inverse is not None and (inverse.longest or inverse.most_rows or inverse.card):
         lines += ["", *_inverse(ladder, inverse)]
     return lines
@@ -88,6 +89,12 @@ def _offers(ladder: Ladder) -> Iterator[str]:
         yield from wrapped(offer, indent="    ", first="  ")
 
 
+def _omitted(ladder: Ladder) -> Iterator[str]:
+    yield from wrapped("left out, as they cannot be simulated", indent="  ", first="")
+    for omitted in ladder.omitted:
+        yield from wrapped(omitted, indent="    ", first="  ")
+
+
 def _inverse(ladder: Ladder, inverse: Inverse) -> Iterator[str]:
     rung = ladder.rungs[-1] if ladder.rungs else ladder.least
     yield from wrapped(f"with {_named(rung)}", indent="  ", first="")
@@ -121,6 +128,7 @@ def ladder_data(ladder: Ladder, inverse: Inverse | None) -> dict[str, Any]:
         "rungs": [_rung(rung, ladder) for rung in ladder.rungs],
         "least": _rung(ladder.least, ladder),
         "offers": list(ladder.offers),
+        "omitted": list(ladder.omitted),
         "max_length": None if inverse is None else inverse.longest,
         "max_length_of": None if inverse is None else inverse.length,
         "max_length_bound": None if inverse is None else inverse.bound,

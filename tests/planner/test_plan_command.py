@@ -13,7 +13,7 @@ import pytest
 from memcfg.cli import main
 from memcfg.commands.fit import fitted, request_of
 from memcfg.compose import compose
-from memcfg.errors import RequestError
+from memcfg.errors import Problem, RequestError, RunError
 from memcfg.planner.predict import predict
 from memcfg.planner.prediction import MARGIN
 from memcfg.registry import Registry
@@ -152,6 +152,29 @@ def test_a_technique_that_needs_a_gpu_is_planned_for_on_a_laptop(
     assert said.err.count("supposing `assume.device=rtx4090`") == 1
     assert main(["predict", *words, "offload=checkpoint_inputs"]) == 2
     assert "note: this host has no GPU; `assume.device=h100` plans for one that you name" in capsys.readouterr().err
+
+
+def test_a_set_that_cannot_be_simulated_is_left_out_by_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rules do not know everything: a model may have no layer that a technique could change."""
+    import memcfg.planner.search as search
+
+    plain = search.outline
+
+    def outline(plan: Any, hooks: Any, machine: Any) -> Any:
+        if plan["mlp.mode"] == "tiled":
+            raise RunError(Problem("this model has no feed-forward layers", key="mlp.mode"))
+        return plain(plan, hooks, machine)
+
+    monkeypatch.setattr(search, "outline", outline)
+    words = ["plan", *SHAPE, "budget=40gib", "plan.axes=[checkpointing,mlp]", "plan.find=false"]
+    assert main([*words, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["omitted"] == ["mlp.mode=tiled: `mlp.mode`: this model has no feed-forward layers"]
+    assert all("mlp.mode=tiled" not in rung["overrides"] for rung in said["rungs"])
+    assert main([*words, "mlp=tiled"]) == 2
+    assert "this model has no feed-forward layers" in capsys.readouterr().err
 
 
 def test_the_request_behind_a_plan_resolves_to_it(registry: Registry) -> None:
