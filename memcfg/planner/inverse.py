@@ -195,14 +195,14 @@ def smallest_card(
     simulation says more than an outline."""
     if machine.kind != "cuda":
         return None
-    needs = {machine.capability: whole.needed_bytes}
+    known_on = {machine.capability: whole}
     for card, known in sorted(CARDS.items(), key=lambda item: (item[1].memory, item[0])):
-        if known.capability not in needs and whole.needed_bytes <= known.memory * OTHERWISE:
+        if known.capability not in known_on and whole.needed_bytes <= known.memory * OTHERWISE:
             there = _elsewhere(request, registry, chosen, card, known.memory / more)
             if there is not None:
-                needs[known.capability] = there.needed_bytes
-        needed = needs.get(known.capability)  # equal kernels and the same plan: it needs the same
-        if needed is not None and needed <= known.memory * (1 - MARGIN):
+                known_on[known.capability] = there
+        there = known_on.get(known.capability)  # equal kernels and the same plan: it needs the same
+        if there is not None and there.verdict(known.memory) == "fits":
             return card
     return None
 

@@ -99,7 +99,7 @@ class Search:
     _expected: int = 1
     """Outlines that there will be, as far as is known."""
     _wholes: int = 0
-    _omitted: dict[int, tuple[Set, str]] = field(default_factory=dict)
+    _omitted: list[tuple[Set, str]] = field(default_factory=list)
 
     def run(self) -> Ladder:
         """Raises `RequestError` for names that are no axes or facts that are unknown, and what resolving raises."""
@@ -117,7 +117,7 @@ class Search:
         return Ladder(
             self.budget, self.machine, tuple(rungs), least, self._whole(sets[0]),
             min(self.of(s).ms for s in outlined), len(self._outlines), len(sets),
-            offers=self._offers(base), omitted=tuple(f"{' '.join(s.overrides)}: {why}" for s, why in self._omitted.values()),
+            offers=self._offers(base), omitted=tuple(f"{' '.join(s.overrides)}: {why}" for s, why in self._omitted),
         )  # fmt: skip
 
     def of(self, chosen: Set) -> Outline:
@@ -135,24 +135,27 @@ class Search:
     def _possible(self, chosen: Set) -> bool:
         """Whether a set can be outlined. The rules do not know everything: a model may have no layer that a technique
         could change. The request itself raises."""
-        if any(left.choices.items() <= chosen.choices.items() for left, _ in self._omitted.values()):
+        if self._left_out(chosen):
             return False
         try:
             self.of(chosen)
         except MemcfgError as error:
             if not chosen.choices:
                 raise
-            self._omitted[id(chosen)] = (chosen, str(error).splitlines()[0])
+            self._omitted.append((chosen, str(error).splitlines()[0]))
             return False
         return True
+
+    def _left_out(self, chosen: Set) -> bool:
+        """Whether a set contains one that cannot be outlined."""
+        return any(left.choices.items() <= chosen.choices.items() for left, _ in self._omitted)
 
     def _outlined(self, sets: Sequence[Set]) -> list[Set]:
         """The sets worth an outline, the plan itself and single changes first."""
         simplest = self._simplest(sets)
         self._expected = min(len(sets), len(simplest) + OUTLINES + SMALLEST)
         known = [s for s in simplest if self._possible(s)]
-        left = [chosen.choices.items() for chosen, _ in self._omitted.values()]
-        others = [s for s in sets if s not in simplest and not any(part <= s.choices.items() for part in left)]
+        others = [s for s in sets if s not in simplest and not self._left_out(s)]
         estimates = {id(s): self._estimate(s, known) for s in others}
         hopeful = [s for s in others if estimates[id(s)].needed <= self.budget * HOPELESS]
         hopeful.sort(key=lambda s: (bool(s.changes), estimates[id(s)].ms, len(s.choices)))
