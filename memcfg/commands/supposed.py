@@ -36,10 +36,9 @@ def composed(
         request = compose([*words, *more], registry=registry, config_dir=config_dir)
         return request, registry.plan(request)
 
-    found: tuple[Request, Plan] | None = None
     try:
-        found = again()
-        card = supposed_card(words, found[1])
+        request, plan = again()
+        card = supposed_card(words, plan)
     except ConflictError:
         with_gpu = plan_with_gpu(words, lambda *more: again(*more)[1])
         if with_gpu is None:
@@ -52,13 +51,13 @@ def composed(
     if card is not None:
         say(*wrapped(supposition(card), "  ", first=""))
         words.append(f"assume.device={card}")
-    if found is None or card is not None:
-        found = again()
-    if found[1].pending:
+        request, plan = again()
+    if plan.pending:
         from memcfg.planner.config import fetch
 
-        found = again() if fetch(found[1]) else found
-    return found
+        if fetch(plan):
+            return again()
+    return request, plan
 
 
 def plan_with_gpu(words: Sequence[str], plan: Callable[..., Plan]) -> Plan | None:
