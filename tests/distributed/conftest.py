@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,6 +78,12 @@ def pairs(folder: Path, count: int = 9) -> str:
     return f"data.path={file}"
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def run(python: str, folder: Path, cases: Sequence[Mapping[str, Any]], world: int) -> dict[str, dict[str, Any]]:
     """What the first of `world` processes found, by the name of the case."""
     folder.mkdir(parents=True)
@@ -89,14 +96,11 @@ def run(python: str, folder: Path, cases: Sequence[Mapping[str, Any]], world: in
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     meeting = {
         "WORLD_SIZE": str(world),
         "LOCAL_WORLD_SIZE": str(world),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
+        "MASTER_PORT": str(free_port()),
     }
     places = [shared] if world == 1 else [
         shared | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)
@@ -116,6 +120,23 @@ def run(python: str, folder: Path, cases: Sequence[Mapping[str, Any]], world: in
     codes = [rank.returncode for rank in ranks]
     assert codes == [0] * world, "\n".join(log.read_text()[-3000:] for log in logs)
     return found
+
+
+@pytest.fixture
+def by_two(tmp_path: Path) -> Callable[..., list[Any]]:
+    """Runs a script as two processes that torchrun starts. Each writes what it found to `RANK.json` in the folder that the script
+    is given, the test's own; gives both."""
+
+    def ran(script: str, python: str = sys.executable, timeout: float = 600) -> list[Any]:
+        (tmp_path / "script.py").write_text(script)
+        launch = [python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(free_port())]
+        done = subprocess.run(
+            [*launch, str(tmp_path / "script.py"), str(tmp_path)], capture_output=True, text=True, timeout=timeout
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+    return ran
 
 
 @pytest.fixture(scope="session")

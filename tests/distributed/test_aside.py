@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import sys
+from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,18 +96,9 @@ BYTES = {"fsdp2 False": 8, "fsdp2 True": 4, **{f"zero{stage} {half}": 12 for sta
 """Bytes for each number of a rank's half: two states, and with DeepSpeed the float32 weights that it moves besides."""
 
 
-def test_states_on_the_host_meanwhile_change_nothing(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port)]
-    done = subprocess.run(
-        [*launch, str(tmp_path / "script.py"), str(tmp_path)], capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    for rank in (0, 1):
-        for name, found in json.loads((tmp_path / f"{rank}.json").read_text()).items():
+def test_states_on_the_host_meanwhile_change_nothing(by_two: Callable[..., list[Any]]) -> None:
+    for cases in by_two(SCRIPT):
+        for name, found in cases.items():
             assert found.pop("per_number") == pytest.approx(BYTES[name], rel=0.03), name
             assert found.pop("first") is (BYTES[name] == 12), "float32 weights are there before the first update"
             assert found == {"same": True, "learned": True, "rounds": 4, "complete": True}, name

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
+from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,17 +72,7 @@ open(f"{sys.argv[1]}/{rank}.json", "w").write(text)
 """
 
 
-def test_sampling_from_whole_weights_changes_nothing(warm_python: str, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launch = [warm_python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port)]
-    done = subprocess.run(
-        [*launch, str(tmp_path / "script.py"), str(tmp_path)], capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    for rank in (0, 1):
-        found = json.loads((tmp_path / f"{rank}.json").read_text())
+def test_sampling_from_whole_weights_changes_nothing(warm_python: str, by_two: Callable[..., list[Any]]) -> None:
+    for found in by_two(SCRIPT, warm_python, timeout=240):
         count = found.pop("parameters")
         assert found == {"same": True, "moved": True, "rounds": 4, "whole": True, "sharded": count}

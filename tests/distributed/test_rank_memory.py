@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,17 +61,8 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_a_step_of_two_processes_grows_as_predicted_of_one(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
+def test_a_step_of_two_processes_grows_as_predicted_of_one(by_two: Callable[..., list[Any]], tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n' * 16)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port)]
-    done = subprocess.run(
-        [*launch, str(tmp_path / "script.py"), str(tmp_path)], capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    for rank in (0, 1):
-        for strategy, (real, predicted) in json.loads((tmp_path / f"{rank}.json").read_text()).items():
+    for rank, found in enumerate(by_two(SCRIPT)):
+        for strategy, (real, predicted) in found.items():
             assert predicted == pytest.approx(real, rel=1e-4), (rank, strategy)
