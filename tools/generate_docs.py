@@ -40,7 +40,7 @@ GPU: dict[str, Any] = {"device.type": "cuda", "device.capability": 90, "world.si
 CPU: dict[str, Any] = {**GPU, "device.type": "cpu", "device.capability": 0}
 GIVEN: dict[Any, dict[str, Any]] = {"gkd": {"gkd.teacher": "FOLDER"}}
 """What a trainer cannot go without."""
-BARRED = ("moe.model", "vision.data", "offload.rehearsal")
+BARRED = ("moe.model", "vision.data", "offload.rehearsal", "model.attention_dropout")
 """Facts that are false on the host of these pages; every other yes-or-no fact (an installed package) is true."""
 
 

@@ -29,6 +29,10 @@ TRACKERS = ("tensorboard", "wandb", "trackio")
 trainer = Enum(
     "trainer.name", (), open=True, pivotal=True, doc="what is trained for: the objective and the data it needs"
 )
+dropout = Enum(
+    "trainer.dropout", ("disabled",), role="derived",
+    doc="disabled where the trainer switches every dropout of the model off; unset: they stay as they are",
+)  # fmt: skip
 
 scheduler = Enum("run.scheduler", SCHEDULERS, doc="how the learning rate moves after warm-up")
 
@@ -115,7 +119,18 @@ def _tracked(values: Mapping[str, Any]) -> str | None:
 plugin = Plugin(
     name="core",
     doc="the options of every run, and the facts of the host",
-    options=(trainer, *run, on_oom, *plugins, budget, device_type, device_capability, world_size, device_name),
+    options=(
+        trainer,
+        dropout,
+        *run,
+        on_oom,
+        *plugins,
+        budget,
+        device_type,
+        device_capability,
+        world_size,
+        device_name,
+    ),
     rules=(
         Default(
             on_oom,

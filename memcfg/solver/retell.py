@@ -5,7 +5,8 @@ Plain text, one cause a line, lower case, literals in backticks.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from memcfg.errors import Conflict
@@ -20,10 +21,24 @@ def retell(problem: Problem, tags: Collection[Tag], asked: Asked) -> Conflict:
     """The conflict that the clauses with these tags make."""
     chain = _chain(problem, tags)
     rules = [t.name for t, _ in chain if t.kind in ("rule", "default")]
-    lines = [_line(problem, tag, told, asked) for tag, told in chain]
+    lines = list(_lines(problem, chain, asked))
     return Conflict(
         tuple(dict.fromkeys(_key(problem, t) for t, _ in chain if _key(problem, t))), tuple(rules), "\n".join(lines)
     )
+
+
+def _lines(problem: Problem, chain: Sequence[tuple[Tag, Tagged]], asked: Asked) -> Iterator[str]:
+    """A line for each tag; one for all neighbours that nothing sets."""
+    for unset, group in groupby(chain, key=lambda link: link[0].kind == "unset"):
+        if unset:
+            yield f"nothing sets {one_of([f'`{tag.name}`' for tag, _ in group])}"
+        else:
+            yield from (_line(problem, tag, told, asked) for tag, told in group)
+
+
+def one_of(names: Sequence[str]) -> str:
+    """`a`, `b` or `c`."""
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _key(problem: Problem, tag: Tag) -> str:
@@ -75,8 +90,6 @@ def _line(problem: Problem, tag: Tag, tagged: Tagged, asked: Asked) -> str:
         return fact(tag.name, asked)
     if tag.kind == "decided":
         return f"`{tag.name}={show(problem.decided[tag.name])}` was decided before everything was known"
-    if tag.kind == "unset":
-        return f"nothing sets `{tag.name}`"
     rule = problem.program.theory.rules[tag.name]
     if isinstance(rule, Default):
         return f"`{rule.key}` defaults to {_proposed(problem, rule, tagged)} (`{rule.id}`), because {rule.because}"

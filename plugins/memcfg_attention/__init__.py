@@ -43,6 +43,9 @@ device, capability, dtype = key("device.type"), key("device.capability"), key("m
 model, padding_free = key("model.type"), key("padding_free.enabled")
 gpu = device == "cuda"
 
+drops = key("model.attention_dropout").on & (key("trainer.dropout") != "disabled")
+"""The model's attention drops weights in training."""
+
 NO_SDPA = (
     "Transformers offers no `sdpa` for this architecture: its scores get a soft cap, a sink or a bias of their own"
 )
@@ -83,11 +86,16 @@ plugin = Plugin(
             because="on a GPU, documents that share a row cost least without masks: each attends within its own length",
         ),
         Default(
+            implementation, "sdpa", when=shares & drops, id="attention.implementation.dropout",
+            because="the model's attention has a dropout, which torch's kernel over lengths leaves out",
+        ),
+        Default(
             implementation, "flash2", "varlen", "sdpa", when=shares & flash2.on, id="attention.implementation.flash2",
+            supersedes=["attention.implementation.dropout"],
             because="flash-attn is installed and takes documents by their lengths",
         ),
         Default(
-            implementation, "flash3", "varlen", "sdpa", when=shares & flash3.on & (capability >= 90),
+            implementation, "flash3", "varlen", "sdpa", when=shares & flash3.on & (capability >= 90) & ~drops,
             id="attention.implementation.flash3", supersedes=["attention.implementation.flash2"],
             because="FlashAttention 3 is installed and is the fastest that takes documents by their lengths",
         ),
@@ -130,6 +138,16 @@ plugin = Plugin(
             because="its kernels take 16-bit numbers only",
             suggest=["model.dtype=bfloat16", "attention.implementation=sdpa"],
         ),
+        Forbid(
+            drops & implementation.isin("varlen", "flash3", "flex"), id="attention.kernel.dropout",
+            because="its kernels drop no attention weights, and the model was made to be trained with a dropout",
+            suggest=["attention.implementation=sdpa"],
+        ),
+        Forbid(
+            drops & (implementation == "kernels"), id="attention.kernels.dropout",
+            because="kernels of the hub may leave the model's attention dropout out, and none says so",
+            suggest=["attention.implementation=sdpa"],
+        ),
         Force(
             separation, "rows", when=implementation.isin(*MASKING), id="attention.separation.masks",
             because="a mask keeps documents apart in a row",
@@ -160,4 +178,8 @@ plugin = Plugin(
     },
     groups={"attention": "attention kernel"},
     hooks="memcfg_attention.hooks",
+    allowed={
+        f"conflict-after-one-choice attention.implementation={name}": "a trainer that switches dropout off allows it"
+        for name in ("varlen", "flash3", "flex", "kernels")
+    },
 )  # fmt: skip

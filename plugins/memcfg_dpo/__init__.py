@@ -12,6 +12,7 @@ from memcfg import (
     Default,
     Enum,
     Forbid,
+    Force,
     Ignored,
     Plugin,
     RemovedKey,
@@ -58,7 +59,7 @@ ld_alpha = Setting(
 )  # fmt: skip
 tau = Setting("dpo.discopop_tau", float, default=0.05, minimum=1e-3, doc="temperature of the DiscoPOP loss")
 weighting = Bool("dpo.weighting", doc="weigh each pair by its likelihood under the policy (WPO)")
-dropout = Setting("dpo.disable_dropout", bool, default=True, doc="switch dropout off in policy and reference")
+dropout = Bool("dpo.disable_dropout", doc="switch dropout off in policy and reference")
 watching = Setting(
     "dpo.watch_tokens", bool, default=False, free=True,
     doc="log entropy and mean logits of completions too, for one more product of hidden states and head",
@@ -138,6 +139,14 @@ plugin = Plugin(
     doc="preference optimisation on pairs of completions",
     options=[loss, mixture, beta, smoothing, divergence, alpha, ld_alpha, tau, weighting, dropout, watching],
     rules=[
+        Force(
+            "trainer.dropout", "disabled", when=dropout.on, id="dpo.dropout.off",
+            because="`dpo.disable_dropout` switches it off in policy and reference",
+        ),
+        Default(
+            dropout, True, when=here, id="dpo.disable_dropout.default",
+            because="policy and reference would differ by chance with it",
+        ),
         Default(loss, "sigmoid", when=here, id="dpo.loss.default", because="it is the loss of the DPO paper", ref=PAPER),
         Default(
             divergence, "reverse_kl", when=here, id="dpo.f_divergence.default",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Bool, Check, Default, Forbid, Ignored, Plugin, RenameKey, Setting, key, only_when
+from memcfg import Bool, Check, Default, Forbid, Force, Ignored, Plugin, RenameKey, Setting, key, only_when
 
 here = key("trainer.name") == "gkd"
 
@@ -22,7 +22,7 @@ offload = Bool("gkd.teacher_offload", doc="keep the teacher in host memory but f
 sequences = Setting(
     "gkd.seq_kd", bool, default=False, doc="learn from the teacher's completions in place of given ones"
 )
-dropout = Setting("gkd.disable_dropout", bool, default=True, doc="switch dropout off in student and teacher")
+dropout = Bool("gkd.disable_dropout", doc="switch dropout off in student and teacher")
 
 
 def _taught(values: Mapping[str, Any]) -> str | None:
@@ -45,6 +45,14 @@ plugin = Plugin(
     doc="distillation from a teacher, on given and on own completions",
     options=[teacher, share, beta, offload, sequences, dropout],
     rules=[
+        Force(
+            "trainer.dropout", "disabled", when=dropout.on, id="gkd.dropout.off",
+            because="`gkd.disable_dropout` switches it off in student and teacher",
+        ),
+        Default(
+            dropout, True, when=here, id="gkd.disable_dropout.default",
+            because="student and teacher would differ by chance with it",
+        ),
         Default(
             key("run.learning_rate"), 2e-5, when=here, id="gkd.run.learning_rate",
             because="distillation is supervised learning, with its learning rate",

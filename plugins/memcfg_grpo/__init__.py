@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Advise, Check, Default, Forbid, Ignored, Plugin, RemovedKey, RenameKey, key, only_when
+from memcfg import Advise, Check, Default, Forbid, Force, Ignored, Plugin, RemovedKey, RenameKey, key, only_when
 from memcfg_grpo.options import (
     ADAPTIVE,
     CORRECTION,
@@ -16,6 +16,7 @@ from memcfg_grpo.options import (
     correction_min,
     correction_mode,
     delta,
+    dropout,
     epsilon,
     epsilon_high,
     generations,
@@ -88,6 +89,14 @@ plugin = Plugin(
     doc="online reinforcement with groups of completions",
     options=[*OWN, *ADAPTIVE, *CORRECTION],
     rules=[
+        Force(
+            "trainer.dropout", "disabled", when=dropout.on, id="grpo.dropout.off",
+            because="`grpo.disable_dropout` switches it off in policy and reference",
+        ),
+        Default(
+            dropout, False, when=here, id="grpo.disable_dropout.default",
+            because="the policy is trained as it samples: dropout stays as the model has it",
+        ),
         Default(
             loss, "dapo", when=here, id="grpo.loss.default",
             because="it divides by the tokens of the whole batch, so that each counts the same however long its completion is",

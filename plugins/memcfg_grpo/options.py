@@ -66,7 +66,7 @@ kl_correction = Setting(
 )
 head_fp32 = Bool("grpo.head_fp32", doc="compute the output head in float32")
 shuffle = Setting("grpo.shuffle", bool, default=True, doc="shuffle the prompts")
-dropout = Setting("grpo.disable_dropout", bool, default=False, doc="switch dropout off in policy and reference")
+dropout = Bool("grpo.disable_dropout", doc="switch dropout off in policy and reference")
 
 correction = Bool("grpo.correction", doc="correct for vLLM's probabilities, which differ from the trained model's")
 correction_mode = Enum(

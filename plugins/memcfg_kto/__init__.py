@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Check, Default, Enum, Forbid, Ignored, Plugin, RemovedKey, Setting, key, only_when
+from memcfg import Bool, Check, Default, Enum, Forbid, Force, Ignored, Plugin, RemovedKey, Setting, key, only_when
 
 here = key("trainer.name") == "kto"
 
@@ -15,7 +15,7 @@ desirable = Setting("kto.desirable_weight", float, default=1.0, minimum=0.0, doc
 undesirable = Setting(
     "kto.undesirable_weight", float, default=1.0, minimum=0.0, doc="weight of undesirable completions"
 )
-dropout = Setting("kto.disable_dropout", bool, default=True, doc="switch dropout off in policy and reference")
+dropout = Bool("kto.disable_dropout", doc="switch dropout off in policy and reference")
 
 needs_pairs = here & (loss == "kto")
 PAPER = "https://arxiv.org/abs/2402.01306"
@@ -45,6 +45,14 @@ plugin = Plugin(
     doc="preference optimisation on single completions, marked desirable or not",
     options=[loss, beta, desirable, undesirable, dropout, watching],
     rules=[
+        Force(
+            "trainer.dropout", "disabled", when=dropout.on, id="kto.dropout.off",
+            because="`kto.disable_dropout` switches it off in policy and reference",
+        ),
+        Default(
+            dropout, True, when=here, id="kto.disable_dropout.default",
+            because="policy and reference would differ by chance with it",
+        ),
         Check(
             [desirable, undesirable], _weighed, when=here, id="kto.weights.any",
             because="the loss is the weighted sum of both kinds of rows",

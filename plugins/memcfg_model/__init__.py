@@ -44,6 +44,11 @@ type_ = Fact(
     doc="architecture as the model's configuration names it; other for one that no rule knows",
 )  # fmt: skip
 
+dropout = Fact(
+    "model.attention_dropout", probe="memcfg_model.facts:attention_dropout", learn="memcfg_model.facts:fetched_dropout",
+    doc="whether the model's configuration gives its attention a dropout above 0",
+)  # fmt: skip
+
 
 def _path_given(values: Mapping[str, Any]) -> str | None:
     return (
@@ -88,7 +93,7 @@ _DEPTHS: tuple[tuple[str, Option, Callable[[Any], int | None]], ...] = (
 plugin = Plugin(
     name="model",
     doc="the model and its tokenizer",
-    options=[source, path, preset, dtype, remote, hidden, layers, heads, kv_heads, intermediate, tied, type_],
+    options=[source, path, preset, dtype, remote, hidden, layers, heads, kv_heads, intermediate, tied, type_, dropout],
     rules=[
         Default(source, "tiny", id="model.source.default", because="a small untrained model needs no download"),
         Default(path, None, id="model.path.default", because="no model was named"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memcfg import PENDING
+from memcfg_model.dropout import drops
 from memcfg_model.presets import PRESETS
 from memcfg_model.types import MODEL_TYPES, OTHER
 
@@ -26,6 +27,20 @@ def model_type(choices: Mapping[str, Any]) -> Any:
     if kind is None:
         return PENDING
     return kind if kind in MODEL_TYPES else OTHER
+
+
+def attention_dropout(choices: Mapping[str, Any]) -> Any:
+    """Whether the model that the request names drops attention weights in training; pending where only the network could
+    tell."""
+    source = choices.get("model.source", "tiny")
+    if source == "tiny":
+        return False
+    if source == "shape":
+        return drops(PRESETS.get(str(choices.get("model.preset")), {}))
+    path = choices.get("model.path")
+    config = config_file(path) if source == "hub" and path else None
+    found = {} if config is None else _read(config)
+    return drops(found) if found else PENDING
 
 
 def preset_depth(preset: str | None) -> int | None:
@@ -48,6 +63,15 @@ def fetched_type(values: Mapping[str, Any]) -> Any:
 
     fetch(values)
     return model_type(values)
+
+
+def fetched_dropout(values: Mapping[str, Any]) -> Any:
+    """Whether attention weights are dropped, of a model whose configuration is brought from the hub first. Raises `RunError`
+    where it cannot be had."""
+    from memcfg.planner.config import fetch
+
+    fetch(values)
+    return attention_dropout(values)
 
 
 def config_file(path: str) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Check, Default, Enum, Ignored, Plugin, RenameKey, Setting, key, only_when
+from memcfg import Bool, Check, Default, Enum, Force, Ignored, Plugin, RenameKey, Setting, key, only_when
 
 here = key("trainer.name") == "online_dpo"
 tiny = key("model.source") == "tiny"
@@ -22,7 +22,7 @@ penalty = Setting(
     "online_dpo.missing_eos_penalty", float, default=None, nullable=True, minimum=0.0,
     doc="taken from the reward of a completion that does not end; null takes nothing",
 )  # fmt: skip
-dropout = Setting("online_dpo.disable_dropout", bool, default=True, doc="switch dropout off in policy and reference")
+dropout = Bool("online_dpo.disable_dropout", doc="switch dropout off in policy and reference")
 
 
 def _room_for_prompt(values: Mapping[str, Any]) -> str | None:
@@ -49,6 +49,14 @@ plugin = Plugin(
     doc="preference optimisation on pairs that the policy samples itself",
     options=[loss, beta, judge, penalty, dropout],
     rules=[
+        Force(
+            "trainer.dropout", "disabled", when=dropout.on, id="online_dpo.dropout.off",
+            because="`online_dpo.disable_dropout` switches it off in policy and reference",
+        ),
+        Default(
+            dropout, True, when=here, id="online_dpo.disable_dropout.default",
+            because="policy and reference would differ by chance with it",
+        ),
         Default(
             loss, "sigmoid", when=here, id="online_dpo.loss.default", because="it is the loss of the DPO paper", ref=PAPER
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcfg import Default, Forbid, Ignored, Plugin, Setting, key, only_when
+from memcfg import Bool, Default, Forbid, Force, Ignored, Plugin, Setting, key, only_when
 
 here = key("trainer.name") == "reward"
 merge = key("peft.merge")
@@ -15,13 +15,21 @@ center = Setting(
     "reward.center_coefficient", float, default=None, nullable=True, minimum=0.0,
     doc="weight of a penalty that pulls the mean reward towards zero; null leaves it out",
 )  # fmt: skip
-dropout = Setting("reward.disable_dropout", bool, default=True, doc="switch dropout off")
+dropout = Bool("reward.disable_dropout", doc="switch dropout off")
 
 plugin = Plugin(
     name="reward",
     doc="a scalar reward learned from pairs of completions",
     options=[center, dropout],
     rules=[
+        Force(
+            "trainer.dropout", "disabled", when=dropout.on, id="reward.dropout.off",
+            because="`reward.disable_dropout` switches it off in the model",
+        ),
+        Default(
+            dropout, True, when=here, id="reward.disable_dropout.default",
+            because="the rewards of a pair would differ by chance with it",
+        ),
         Default(
             key("run.learning_rate"), 1e-4, when=here, id="reward.run.learning_rate",
             because="the reward head starts from nothing and learns faster than a policy",

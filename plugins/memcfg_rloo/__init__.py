@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Check, Default, Forbid, Ignored, Int, Plugin, RemovedKey, RenameKey, Setting, key, only_when
+from memcfg import (
+    Bool,
+    Check,
+    Default,
+    Forbid,
+    Force,
+    Ignored,
+    Int,
+    Plugin,
+    RemovedKey,
+    RenameKey,
+    Setting,
+    key,
+    only_when,
+)
 
 here = key("trainer.name") == "rloo"
 tiny = key("model.source") == "tiny"
@@ -30,7 +44,7 @@ truncated = Setting(
     "rloo.mask_truncated", bool, default=False, doc="leave completions that hit the limit out of the loss"
 )
 shuffle = Setting("rloo.shuffle", bool, default=True, doc="shuffle the prompts")
-dropout = Setting("rloo.disable_dropout", bool, default=False, doc="switch dropout off in policy and reference")
+dropout = Bool("rloo.disable_dropout", doc="switch dropout off in policy and reference")
 own = (
     generations, eval_generations, beta, iterations, epsilon, epsilon_high, normalize, clip, truncated,
     shuffle, dropout,
@@ -50,6 +64,14 @@ plugin = Plugin(
     doc="online reinforcement with a leave-one-out baseline",
     options=own,
     rules=[
+        Force(
+            "trainer.dropout", "disabled", when=dropout.on, id="rloo.dropout.off",
+            because="`rloo.disable_dropout` switches it off in policy and reference",
+        ),
+        Default(
+            dropout, False, when=here, id="rloo.disable_dropout.default",
+            because="the policy is trained as it samples: dropout stays as the model has it",
+        ),
         Default(
             generations, 2, when=here, id="rloo.num_generations.default",
             because="two completions are the least that one can be compared with another", ref=PAPER,

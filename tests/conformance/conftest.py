@@ -38,7 +38,7 @@ HOST: dict[str, Any] = {
     "device.type": "cuda", "device.capability": 90, "world.size": 1, "model.type": "qwen3", "moe.model": False,
     "vision.data": False, "liger.installed": True, "loss.triton": True, "cce.installed": True, "cce.torch_linear": True, "quantization.installed": True, "vllm.installed": True, "vllm.for_cpus": False,
     "distributed.deepspeed": True, "offload.rehearsal": False, "attention.flash2": False, "attention.flash3": False,
-    "attention.kernels": False,
+    "attention.kernels": False, "model.attention_dropout": False,
 }  # fmt: skip
 """The host of a row that does not say otherwise: one GPU, with every optional package installed."""
 

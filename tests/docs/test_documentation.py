@@ -58,7 +58,7 @@ def registry() -> Registry:
 @pytest.fixture(scope="module")
 def elsewhere(registry: Registry) -> list[str]:
     """A machine with a GPU and every optional package."""
-    barred = ("moe.model", "vision.data", "offload.rehearsal", "vllm.for_cpus")
+    barred = ("moe.model", "vision.data", "offload.rehearsal", "vllm.for_cpus", "model.attention_dropout")
     facts = [k for k, o in registry.theory.options.items() if o.role == "fact" and o.kind == "bool" and k not in barred]
     return ["assume.device=h100", *(f"assume.{fact}=true" for fact in facts)]
 

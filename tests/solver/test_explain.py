@@ -272,6 +272,20 @@ def test_a_number_without_a_neighbour_gets_one_that_works():
     assert raised.value.repairs == (("p.size=3",), ("p.on=false",), ("~p.on",))
 
 
+def test_what_nothing_sets_is_told_in_one_line():
+    options = [Bool(f"p.{name}", doc="x") for name in ("on", "one", "two", "three")]
+    on, *others = options
+    rules = [
+        Require(others[0].on | others[1].on | others[2].on, when=on.on, id="p.any", because="one of them is needed")
+    ]
+    with pytest.raises(ConflictError) as raised:
+        resolve(Theory.build(options, rules), Request({"p.on": Choice(True, "f")}))
+    assert str(raised.value) == (
+        "you chose `p.on=true` (f)\nnothing sets `p.one`, `p.three` or `p.two`\n"
+        "`p.any` requires `(p.one=true or p.two=true) or p.three=true` when `p.on=true`, because one of them is needed"
+    )
+
+
 def test_a_failed_check_is_repaired_by_what_made_it_apply():
     check = Check([beta], lambda v: None if v["dpo.beta"] < 0.2 else "it is too strong", when=fused.on & (trainer == "dpo"),
                   id="fused.beta", because="the kernel rounds it")  # fmt: skip

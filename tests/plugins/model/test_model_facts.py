@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from memcfg_model.facts import config_file, fetched_type, model_type
+from memcfg_model.dropout import DEFAULTS, drops
+from memcfg_model.facts import attention_dropout, config_file, fetched_dropout, fetched_type, model_type
 from memcfg_model.types import MODEL_TYPES
 
 from memcfg import PENDING, RunError
@@ -77,3 +78,46 @@ def test_a_type_that_has_to_be_fetched(saved, monkeypatch):
     assert fetched_type(saved('{"model_type": "llama"}')) == "llama"
     with pytest.raises(RunError, match="the configuration of `some-org/no-such-model` cannot be had"):
         fetched_type({"model.source": "hub", "model.path": "some-org/no-such-model"})
+
+
+@pytest.mark.parametrize(
+    ("config", "dropped", "because"),
+    [
+        ({"model_type": "llama"}, False, "nothing is said, and Llama has none"),
+        ({"model_type": "llama", "attention_dropout": 0.1}, True, "its configuration says so"),
+        ({"model_type": "seed_oss"}, True, "Seed-OSS has one unless told otherwise"),
+        ({"model_type": "seed_oss", "attention_dropout": 0.0}, False, "and was told otherwise"),
+        ({"model_type": "gpt2", "attn_pdrop": 0.1, "resid_pdrop": 0.1}, True, "GPT-2's name for it"),
+        ({"model_type": "gpt2", "attn_pdrop": 0.0, "resid_pdrop": 0.1}, False, "another dropout than attention's"),
+        ({"model_type": "opt", "dropout": 0.1, "attention_dropout": 0.0}, False, "another dropout than attention's"),
+        ({"model_type": "mllama", "text_config": {"dropout": 0.1}}, True, "there it is attention's"),
+        (
+            {"model_type": "gemma3", "text_config": {"attention_dropout": 0.2}},
+            True,
+            "said of the language model inside",
+        ),
+        ({"model_type": "mpt", "attn_config": {"attn_pdrop": 0.1}}, True, "said of its attention"),
+        ({"model_type": "llama", "attention_dropout": None}, False, "nothing is no rate"),
+    ],
+)
+def test_attention_dropout_is_read_from_the_configuration(saved, config, dropped, because):
+    choices = saved(json.dumps(config))
+    assert attention_dropout(choices) is dropped, because
+    assert fetched_dropout(choices) is dropped
+
+
+def test_attention_dropout_of_what_is_no_saved_model(saved):
+    assert attention_dropout({}) is False
+    assert attention_dropout({"model.source": "shape", "model.preset": "qwen3-8b"}) is False
+    assert attention_dropout({"model.source": "hub", "model.path": "some-org/some-model"}) is PENDING
+    assert attention_dropout(saved("{")) is PENDING
+
+
+@pytest.mark.torch
+def test_the_defaults_of_transformers_are_the_ones_listed():
+    """Read off its own configurations: each type without a word in its file, and with every name for the rate at zero."""
+    from transformers import CONFIG_MAPPING
+
+    known = [kind for kind in MODEL_TYPES if kind in CONFIG_MAPPING and kind != "gemma4_assistant"]
+    dropping = {kind for kind in known if drops(CONFIG_MAPPING[kind]().to_dict() | {"model_type": kind})}
+    assert dropping == DEFAULTS
