@@ -152,15 +152,3 @@ def collate(batch: Sequence[Mapping[str, Any]]) -> Documents:
             continue
         documents.fields[name] = torch.tensor([v for row in batch for v in row[name]], dtype=torch.float64)
     return documents
-
-
-def stand_in(lengths: Sequence[Sequence[int]], completions: int, *names: str) -> list[dict[str, Any]]:
-    """Completed rows of one token id for planning: every document as long as the row may be, half of it a prompt."""
-    found = []
-    for sizes in lengths:
-        size = sum(sizes)
-        whole = completed(
-            [1] * (size // 2), [Sample([1] * (size - size // 2), True)] * completions, masked=[False] * completions
-        )
-        found.append(whole | {name: [1.0] * completions for name in names})
-    return found

@@ -44,7 +44,8 @@ class Course(TrainerCallback):
         run.wrapped = trainer.model_wrapped
         run.first = [b.to(args.device) for b in trainer.loader.at(trainer.loader.epoch, trainer.loader.position)]
         self.reporter.stage("checking the first batch")
-        self.canaries = canaries.check(canaries.Subject.of(trainer))
+        with trainer.peak.between_steps():
+            self.canaries = canaries.check(canaries.Subject.of(trainer))
         trainer.data = trainer.data or fingerprint.of(run.train, run.first)
         if args.should_save and (self.start.here or not (self.folder / planfile.FILE).exists()):
             planfile.save(run.plan, self.folder / planfile.FILE)
@@ -61,7 +62,8 @@ class Course(TrainerCallback):
             self.metrics.go_on(self.start.history, step)
             self.trainer.completions.go_on(step)
         if point is None:
-            self._baseline(step)
+            with self.trainer.peak.between_steps():
+                self._baseline(step)
 
     def _baseline(self, step: int) -> None:
         """The line before any update: the loss of the first step's rows and of the held-out rows."""

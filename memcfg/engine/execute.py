@@ -65,8 +65,9 @@ class Report:
     reward_last: float | None = None
     completions: list[dict[str, Any]] = field(default_factory=list)
     """Some that were sampled last."""
+    step_bytes: int | None = None
+    """On a GPU: the peak of the steps alone, without evaluations and checkpoints; `predicted_bytes`: what it was predicted to be."""
     predicted_bytes: int | None = None
-    """What `peak_bytes` was predicted to be, on a GPU."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -216,20 +217,20 @@ def _account(run: Run, trainer: EngineTrainer, folder: Path, predicted: Expected
     ledger = run.ledger.to_dict() | {"eval": run.eval_ledger.to_dict() if run.eval is not None else None}
     write_atomic(folder / "ledger.json", json.dumps(ledger, indent=2) + "\n")
     write_atomic(folder / "batches.json", json.dumps(trainer.shapes.to_dict()) + "\n")
-    text = json.dumps({"measured": memory.measured(run.device), "predicted": predicted}, indent=2)
+    text = json.dumps({"measured": trainer.peak.measured(), "predicted": predicted}, indent=2)
     write_atomic(folder / "memory.json", text + "\n")
 
 
 def _report(
     run: Run, course: Course, trainer: EngineTrainer, folder: Path, seconds: float, expected: Expected | None
 ) -> Report:  # fmt: skip
-    metrics = course.metrics
+    metrics, used = course.metrics, trainer.peak.measured()
     return Report(
         run_dir=str(folder), model_dir=str(folder / "model"), steps=trainer.state.global_step, seconds=seconds,
         loss_first=metrics.first("loss"), loss_last=metrics.last("loss"),
         eval_loss_first=metrics.first("eval_loss"), eval_loss_last=metrics.last("eval_loss"),
-        tokens_per_second=trainer.meter.rate(), peak_bytes=memory.measured(run.device)["peak_bytes"],
+        tokens_per_second=trainer.meter.rate(), peak_bytes=used["peak_bytes"],
         ledger=run.ledger.to_dict(), canaries=course.canaries, completions=trainer.completions.latest,
         reward_first=metrics.tenth("reward", first=True), reward_last=metrics.tenth("reward", first=False),
-        predicted_bytes=(expected or {}).get("peak_bytes"),
+        step_bytes=used.get("step_bytes"), predicted_bytes=(expected or {}).get("peak_bytes"),
     )  # fmt: skip

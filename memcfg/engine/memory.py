@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -84,6 +85,38 @@ def measured(device: str) -> dict[str, Any]:
             "source": "cuda allocated",
         }
     return {"peak_bytes": _peak_resident(), "source": "resident set of the process"}
+
+
+class Peak:
+    """The most memory that a run took on a GPU, in its steps and between them. Evaluations, checks and checkpoints may need
+    more than any step did, of rows that no step had, and a prediction speaks of steps."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._steps = self._between = self._reserved = 0
+
+    @contextmanager
+    def between_steps(self) -> Iterator[None]:
+        """What happens within is no step."""
+        self._steps = max(self._steps, self._begin_anew())
+        try:
+            yield
+        finally:
+            self._between = max(self._between, self._begin_anew())
+
+    def measured(self) -> dict[str, Any]:
+        """As the function `measured`; on a GPU also `step_bytes`, the peak of the steps alone."""
+        found = measured(self.device)
+        if self.device == "cuda":
+            steps, reserved = max(self._steps, found["peak_bytes"]), max(self._reserved, found["reserved_bytes"])
+            found |= {"peak_bytes": max(steps, self._between), "step_bytes": steps, "reserved_bytes": reserved}
+        return found
+
+    def _begin_anew(self) -> int:
+        found = measured(self.device) if self.device == "cuda" else {"peak_bytes": 0, "reserved_bytes": 0}
+        self._reserved = max(self._reserved, found["reserved_bytes"])
+        reset_peak(self.device)
+        return int(found["peak_bytes"])
 
 
 def room(device: str) -> int | None:

@@ -30,12 +30,14 @@ def collate(batch: Sequence[dict[str, Any]]) -> Documents:
 
 
 def stand_in(lengths: Sequence[Sequence[int]], completions: int) -> list[dict[str, Any]]:
-    """Rows of one token id for planning: every completion as long as the row may be, half of it a prompt."""
-    rows = []
-    for documents in lengths:
-        size = sum(documents)
-        labels = torch.ones(size, dtype=torch.long)
-        labels[: size // 2] = -100
-        ids = torch.ones(size * completions, dtype=torch.long)
-        rows.append({"input_ids": ids, "labels": labels.repeat(completions), "seq_lengths": [size] * completions})
-    return rows
+    """Rows of one token id for planning, of so many completions each; half of every document is a prompt. `lengths`: the
+    documents of a micro-batch, as they lie in it."""
+    sizes = [size for documents in lengths for size in documents]
+    return [_row(sizes[i : i + completions]) for i in range(0, len(sizes), completions)]
+
+
+def _row(sizes: list[int]) -> dict[str, Any]:
+    labels = torch.ones(sum(sizes), dtype=torch.long)
+    for part in labels.split(sizes):
+        part[: len(part) // 2] = -100
+    return {"input_ids": torch.ones_like(labels), "labels": labels, "seq_lengths": sizes}

@@ -23,6 +23,7 @@ from memcfg.engine.build import Run
 from memcfg.engine.checkpoint import Checkpoint
 from memcfg.engine.joining import Group
 from memcfg.engine.loader import Loader, MicroBatches, loader_of
+from memcfg.engine.memory import Peak
 from memcfg.engine.metrics import Meter
 from memcfg.engine.ranks import ranks_of
 from memcfg.engine.renewed import renewed_loader
@@ -100,6 +101,7 @@ class EngineTrainer(Trainer):
         self.run, self.folder = run, folder
         self.meter = Meter()
         self.shapes = Shapes()
+        self.peak = Peak(run.device)
         self.step_loss: torch.Tensor | None = None
         self._seen = self._padded = 0
         self.before_saving: Callable[[Any], Any] = lambda state: None
@@ -215,7 +217,8 @@ class EngineTrainer(Trainer):
     def evaluate(self, *_: Any, metric_key_prefix: str = "eval", **__: Any) -> dict[str, float]:  # type: ignore[override]
         """The held-out loss, by the same objective and head as training. Logged, and told to the callbacks."""
         self.meter.stop()
-        loss = float(self.mean_loss_of(self.run.eval).loss)
+        with self.peak.between_steps():
+            loss = float(self.mean_loss_of(self.run.eval).loss)
         metrics = {f"{metric_key_prefix}_loss": loss} | self.held_out(f"{metric_key_prefix}_")
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -299,7 +302,7 @@ class EngineTrainer(Trainer):
         step, main = self.state.global_step, self.args.should_save
         self.before_saving(self.state)
         self.meter.stop()
-        with whole(self.folder / f"{checkpoint.PREFIX}{step}", main=main) as partial:
+        with self.peak.between_steps(), whole(self.folder / f"{checkpoint.PREFIX}{step}", main=main) as partial:
             super()._save_checkpoint(model, trial)
             kept.save(self.run.kept, partial, self.args.process_index)
             self.accelerator.wait_for_everyone()

@@ -2,7 +2,8 @@
 
 Rows are as long as the plan allows, which is what a run has to survive. They go through the trainer's own collator and
 layout. A trainer whose rows have other columns makes them itself, as the stand-in `rows` of `memcfg_simulation`: a function
-of a list of lengths (each row's documents) that returns rows."""
+of a list of lengths (the documents of each row of the micro-batch) that returns rows. Where each of its rows becomes several
+documents, the stand-in `documents` says how many."""
 
 from __future__ import annotations
 
@@ -23,21 +24,22 @@ DOCUMENTS: Final = 8
 """Documents in a packed row of which nothing else is known."""
 
 ROWS: Final = "rows"
+EACH: Final = "documents"
 
 
-def full_rows(plan: Plan) -> Lengths:
-    """A micro-batch of rows as long as they may be, or as full as its budget of tokens allows. Raises
-    `RequestError` where the plan knows no longest row."""
+def full_rows(plan: Plan, each: int = 1) -> Lengths:
+    """A micro-batch of rows as long as they may be, or as full as its budget of tokens allows; `each` prepared row becomes
+    so many. Raises `RequestError` where the plan knows no longest row."""
     length = plan.get("truncation.max_length")
     if length is None:
         text = "without a longest row there is no largest micro-batch to predict"
         raise RequestError(Problem(text, key="truncation.max_length", fix="truncation.max_length=4096"))
     if plan.get("batching.mode") == "tokens":
-        count = -(-plan["batching.tokens"] // length)
+        count = each * -(-plan["batching.tokens"] // (each * length))
         return [[plan["batching.tokens"] // count]] * count
     packed = plan.get("packing.strategy", "none") != "none"
     row = parts(length, DOCUMENTS) if packed else [length]
-    return [row] * plan["run.batch_size"]
+    return [row] * (each * plan["run.batch_size"])
 
 
 def parts(length: int, count: int) -> list[int]:
@@ -49,13 +51,15 @@ def parts(length: int, count: int) -> list[int]:
 
 
 def micro_batches(
-    plan: Plan, hooks: Hooks, tokenizer: Any, layout: Any, stand_ins: Mapping[str, Any], lengths: Lengths
-) -> list[Batch]:
-    """One step's micro-batches on the CPU, all alike."""
+    plan: Plan, hooks: Hooks, tokenizer: Any, layout: Any, stand_ins: Mapping[str, Any],
+    lengths: Lengths | None = None,
+) -> list[Batch]:  # fmt: skip
+    """One step's micro-batches on the CPU, all alike: of rows with documents of these lengths, or as long as they may be."""
     from memcfg.engine.layout import laid
 
     make: Callable[[Lengths], list[dict[str, Any]]] = stand_ins.get(ROWS, plain_rows)
     collator = hooks.collator(plan=plan, tokenizer=tokenizer)
+    lengths = full_rows(plan, stand_ins.get(EACH, 1)) if lengths is None else lengths
     return [laid(layout, collator(make(lengths))) for _ in range(plan["run.accumulation"])]
 
 

@@ -16,7 +16,7 @@ from memcfg.engine.build import Run, build
 from memcfg.engine.forward import attach_head
 from memcfg.engine.update import Ranks, counted, gradients, step
 from memcfg.planner import online, standins
-from memcfg.planner.batches import Lengths, Tokenizer, full_rows, micro_batches
+from memcfg.planner.batches import Lengths, Tokenizer, micro_batches
 from memcfg.planner.depth import depth, positions, short, shorten
 from memcfg.planner.hosts import machine_of
 from memcfg.planner.machine import Machine
@@ -135,8 +135,7 @@ def _feed(run: Run, tracker: Tracker, stand_ins: dict[str, Any], lengths: Length
     sampled = online.sampled(run, tracker, stand_ins, lengths)
     if sampled is not None:
         return sampled
-    rows = full_rows(run.plan) if lengths is None else lengths
-    return Given(micro_batches(run.plan, run.hooks, run.tokenizer, run.layout, stand_ins, rows))
+    return Given(micro_batches(run.plan, run.hooks, run.tokenizer, run.layout, stand_ins, lengths))
 
 
 def _shared(view: RankView | None, tracker: Tracker, model: torch.nn.Module) -> Shards | None:

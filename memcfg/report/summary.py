@@ -57,7 +57,7 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "rows", _dropped_rows(ledger)
     yield "fill", _percent(ledger.get("fill"))
     yield "speed", _if(report.get("tokens_per_second"), lambda rate: f"{rate:,.0f} tokens/s")
-    yield "peak memory", _peak(report.get("peak_bytes"), report.get("predicted_bytes"))
+    yield "peak memory", _peak(report.get("peak_bytes"), report.get("step_bytes"), report.get("predicted_bytes"))
     yield "model", str(report.get("model_dir") or "")
     yield "run folder", str(report.get("run_dir") or "")
     yield "report", str(report.get("page") or "")
@@ -87,12 +87,17 @@ def _dropped_rows(ledger: Mapping[str, Any]) -> str:
     return f"{ledger['rows_dropped']:,} of {ledger.get('rows_in', 0):,} dropped" + (f": {reasons}" if reasons else "")
 
 
-def _peak(measured: int | None, predicted: int | None) -> str:
-    """What was measured, and by how much the prediction differed from it."""
+def _peak(measured: int | None, step: int | None, predicted: int | None) -> str:
+    """What was measured, and by how much the prediction of a step differed from what a step took."""
     if not measured:
         return ""
-    off = f" (predicted {gib(predicted)}, {100 * (predicted / measured - 1):+.2f} %)" if predicted else ""
-    return f"{gib(measured)}{off}"
+    step = step or measured
+    off = f" (predicted {gib(predicted)}, {100 * (predicted / step - 1):+.2f} %)" if predicted else ""
+    return (
+        f"{gib(step)}{off}"
+        if step == measured
+        else f"{gib(measured)} while evaluating or saving, {gib(step)} in a step{off}"
+    )
 
 
 def _percent(part: float | None) -> str:

@@ -56,7 +56,7 @@ def memcfg_objective(plan: Plan) -> PreferencePairs:
 @hookimpl
 def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
     """Pairs to plan with."""
-    return {**stands_in, "rows": lambda lengths: pairs.stand_in(lengths, 2)}
+    return {**stands_in, "rows": lambda lengths: pairs.stand_in(lengths, 2), "documents": 2}
 
 
 @hookimpl

@@ -57,12 +57,6 @@ def memcfg_objective(plan: Plan) -> GroupRelative:
 
 
 @hookimpl
-def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
-    """Completions to plan with."""
-    return {**stands_in, "rows": lambda lengths: prompts.stand_in(lengths, 1, "advantage")}
-
-
-@hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
     """The trainer and its loss from the objective."""
     found = [*found, *policy.evidence(plan, run, "grpo", GroupRelative)]

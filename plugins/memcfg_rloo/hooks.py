@@ -50,12 +50,6 @@ def memcfg_objective(plan: Plan) -> LeaveOneOut:
 
 
 @hookimpl
-def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
-    """Completions to plan with."""
-    return {**stands_in, "rows": lambda lengths: prompts.stand_in(lengths, 1, "reward", "advantage")}
-
-
-@hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
     """The trainer and the strength of its penalty from the objective."""
     found = [*found, *policy.evidence(plan, run, "rloo", LeaveOneOut)]

@@ -71,8 +71,15 @@ def test_memory_predicted_and_measured(run_folder, whole_page):
     }
     (run_folder / "memory.json").write_text(json.dumps({"measured": measured, "predicted": predicted}))
     page = whole_page(page_of(read(run_folder)))
-    assert "allocated at the peak1.00 GiB1.01 GiB+1.00 %" in page.texts("tr")
+    assert "allocated at a step's peak1.00 GiB1.01 GiB+1.00 %" in page.texts("tr")
+    assert "while evaluating" not in page_of(read(run_folder))
     assert "live memory by kind through one step" in page.labels("svg")
+    measured |= {"peak_bytes": 2**31, "step_bytes": 2**30}
+    (run_folder / "memory.json").write_text(json.dumps({"measured": measured, "predicted": predicted}))
+    rows = whole_page(page_of(read(run_folder))).texts("tr")
+    assert {"allocated at a step's peak1.00 GiB1.01 GiB+1.00 %", "allocated while evaluating or saving2.00 GiB"} <= set(
+        rows
+    )
     (run_folder / "memory.json").write_text(json.dumps({"measured": measured, "predicted": {"error": "no <model>"}}))
     assert "There is no prediction: no <model>" in whole_page(page_of(read(run_folder))).texts("p")
 

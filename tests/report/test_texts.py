@@ -233,6 +233,9 @@ trained 80 steps in 41.2 s
 def test_the_summary_leaves_out_what_was_not_measured():
     report = {**REPORT, "predicted_bytes": int(1.26 * 2**30)}
     assert "  peak memory    1.25 GiB (predicted 1.26 GiB, +0.80 %)\n" in summary(report)
+    report |= {"step_bytes": 2**30}
+    told = "1.25 GiB while evaluating or saving, 1.00 GiB in a step (predicted 1.26 GiB, +26.00 %)"
+    assert f"peak memory {told} model" in " ".join(summary(report).split())
     report = {**REPORT, "eval_loss_first": None, "eval_loss_last": None, "ledger": {}, "peak_bytes": 0}
     assert "held-out" not in summary(report)
     assert "peak" not in summary(report)

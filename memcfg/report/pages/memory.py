@@ -37,10 +37,16 @@ def _resident(measured: Object) -> Markup:
 
 def _sides(measured: Object, predicted: Object) -> Markup:
     rows = []
-    for key, name in (("peak_bytes", "allocated at the peak"), ("reserved_bytes", "reserved by the allocator")):
-        seen, told = finite(measured.get(key)), finite(predicted.get(key))
+    whole, step = finite(measured.get("peak_bytes")), _of_steps(measured)
+    for key, name, seen in (
+        ("peak_bytes", "allocated at a step's peak", step),
+        ("reserved_bytes", "reserved by the allocator", finite(measured.get("reserved_bytes"))),
+    ):
+        told = finite(predicted.get(key))
         off = f"{100 * (told - seen) / seen:+.2f} %" if seen and told is not None else ""
         rows.append((name, "" if seen is None else gib(seen), "" if told is None else gib(told), off))
+    if whole and step and whole > step:
+        rows.append(("allocated while evaluating or saving", gib(whole), "", ""))
     return table(
         ("", "measured", "predicted", "prediction off by"),
         rows,
@@ -50,8 +56,13 @@ def _sides(measured: Object, predicted: Object) -> Markup:
     )
 
 
+def _of_steps(measured: Object) -> float | None:
+    """The peak of steps, where it was told apart from that of the run."""
+    return finite(measured.get("step_bytes")) or finite(measured.get("peak_bytes"))
+
+
 def _pictures(measured: Object, predicted: Object) -> Iterator[Part]:
-    peak = finite(measured.get("peak_bytes"))
+    peak = _of_steps(measured)
     marks = [(peak, f"measured peak {gib(peak)}")] if peak else []
     drawn = timeline(_object(predicted, "timeline"), marks)
     if drawn is not None:
