@@ -68,7 +68,7 @@ def answers(request: Request, registry: Registry, machine: Machine, budget: int,
     length = SAMPLED if chosen.plan.get(LENGTH) is None and SAMPLED in chosen.plan else LENGTH
     bound = _bound(chosen.plan, length, whole.positions)
     ask = _Asker(
-        request, registry, machine, chosen, outlined, whole.needed_bytes, min(held, whole.needed_bytes), limit, bound
+        request, registry, machine, chosen, outlined, whole.sure_bytes, min(held, whole.sure_bytes), limit, bound
     )
     card = smallest_card(request, registry, machine, chosen, whole, whole.needed_bytes / outlined)
     return Inverse(ask.furthest(length), ask.furthest(ROWS), card, length, bound)
@@ -83,8 +83,8 @@ def _bound(plan: Plan, length: str, positions: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class _Asker:
-    """`outlined` and `needed` are what the chosen set needs by its outline and by its whole simulation: they say by how
-    much outlines of it are wrong. `held` of it does not grow with rows and lengths. `bound`: the longest that the model has
+    """`outlined` and `needed` are what the chosen set needs by its outline and by its whole simulation, with what streams may
+    hold besides: they say by how much outlines of it are wrong. `held` of it does not grow with rows and lengths. `bound`: the longest that the model has
     positions for."""
 
     request: Request
@@ -133,10 +133,10 @@ class _Asker:
         return own if key == ROWS and SAMPLED in self.chosen.plan else STEP[key]
 
     def _proven(self, key: str, value: int, step: int) -> int | None:
-        """The value, or the nearest smaller one that the whole simulation says fits."""
+        """The value, or the nearest smaller one of which the whole simulation has the verdict that it fits."""
         for _ in range(TRIES):
             plan = self._plan(key, value)
-            needed = inf if plan is None else predict(plan, self.registry, machine=self.machine).needed_bytes
+            needed = inf if plan is None else predict(plan, self.registry, machine=self.machine).sure_bytes
             if needed <= self.limit:
                 return value
             value = self._smaller(key, value, needed) // step * step

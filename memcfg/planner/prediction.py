@@ -73,9 +73,14 @@ class Prediction:
         """The least memory of a card on which the step runs."""
         return self.outside_bytes + self.smallest_bytes
 
+    @property
+    def sure_bytes(self) -> int:
+        """The least memory of a card on which the step runs whatever streams hold besides."""
+        return self.needed_bytes + self.unforeseen_bytes
+
     def verdict(self, budget: int, margin: float = MARGIN) -> Verdict:
         """Whether the step runs within `budget` bytes of a card's memory."""
-        if self.needed_bytes + self.unforeseen_bytes <= budget * (1 - margin):
+        if self.sure_bytes <= budget * (1 - margin):
             return "fits"
         return "too large" if self.needed_bytes > budget * (1 + margin) else "close"
 

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from memcfg.commands.supposed import nearest_card, supposed_card
-from memcfg.planner.inverse import CLOSE, NEAR, TRIES, following
+from memcfg.planner import inverse
+from memcfg.planner.inverse import CLOSE, LENGTH, NEAR, TRIES, answers, following
+from memcfg.planner.prediction import Prediction
 from memcfg.planner.search import ladder_of
+from memcfg.planner.sets import Set
 
 pytestmark = pytest.mark.torch  # these modules load it
 
@@ -49,6 +52,34 @@ def test_the_largest_value_that_fits_is_found_in_few_tries(name: str, start: int
 def test_nothing_fits_and_everything_fits() -> None:
     assert all(needed > 10 for needed in sought(lambda n: 11, 10, 1024).values())
     assert max(sought(lambda n: 9, 10, 1024)) == FURTHEST
+
+
+def of_rank(tokens: int) -> Prediction:
+    """What one of several processes needs for rows of so many tokens: streams may hold 28 % besides."""
+    needed = 10**9 + 10**6 * tokens
+    return Prediction(
+        needed, needed, needed, 0, 0, 1.0, {}, {"weights": 10**9}, "backward", unforeseen_bytes=int(0.28 * needed)
+    )
+
+
+def test_the_longest_length_and_the_most_rows_have_the_verdict_that_predict_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Outlines know nothing of streams; what is proven leaves room for them, as `predict` asks."""
+    tokens = lambda plan: plan[LENGTH] * plan["run.batch_size"]  # noqa: E731
+    monkeypatch.setattr(inverse, "predict", lambda plan, registry, machine: of_rank(tokens(plan)))
+    monkeypatch.setattr(
+        inverse, "outline", lambda plan, hooks, machine: Namespace(needed=of_rank(tokens(plan)).needed_bytes)
+    )
+    monkeypatch.setattr(inverse, "resolved", lambda request, choices, registry: choices)
+    own = {LENGTH: 1024, "run.batch_size": 1}
+    nothing: Any = Namespace(hooks=lambda plan: None, kind="cpu")
+    found, budget = answers(nothing, nothing, nothing, 24 * 10**9, Set(own, own)), 24 * 10**9  # type: ignore[arg-type]
+    assert found.longest is not None
+    assert found.most_rows is not None
+    assert of_rank(found.longest).verdict(budget) == of_rank(1024 * found.most_rows).verdict(budget) == "fits"
+    assert of_rank(int(found.longest * 1.1)).verdict(budget) == "close"
+    assert of_rank(1024 * (found.most_rows + 2)).verdict(budget) == "close"
 
 
 def rung(ms: float, needed: int, *changes: str) -> Any:
