@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from memcfg import ALWAYS, Check, Default, Enum, Fact, Forbid, Option, Plugin, Setting, key, only_when
-from memcfg_model.facts import preset_depth, saved_depth
+from memcfg_model.facts import no_decoder, preset_depth, saved_depth
 from memcfg_model.presets import PRESETS
 from memcfg_model.types import MODEL_TYPES
 
@@ -98,6 +98,10 @@ plugin = Plugin(
         Default(source, "tiny", id="model.source.default", because="a small untrained model needs no download"),
         Default(path, None, id="model.path.default", because="no model was named"),
         Check([path], _path_given, id="model.path.hub", when=source == "hub", because="there is no default model"),
+        Check(
+            [path], lambda values: no_decoder(values["model.path"]), id="model.path.decoder", when=source == "hub",
+            because="training predicts each token from those before it",
+        ),
         Default(preset, None, id="model.preset.default", because="no published model was named"),
         Check(
             [preset], _preset_given, id="model.preset.shape", when=source == "shape", because="a shape has to be somebody's"

@@ -10,6 +10,7 @@ from typing import Any
 
 from memcfg import PENDING
 from memcfg_model.dropout import drops
+from memcfg_model.kinds import other_kind, said
 from memcfg_model.presets import PRESETS
 from memcfg_model.types import MODEL_TYPES, OTHER
 
@@ -27,6 +28,14 @@ def model_type(choices: Mapping[str, Any]) -> Any:
     if kind is None:
         return PENDING
     return kind if kind in MODEL_TYPES else OTHER
+
+
+def no_decoder(path: str | None) -> str | None:
+    """What a saved model is and what to use instead, where it is no decoder of text; None where that is not known without
+    loading it."""
+    config = config_file(path) if path else None
+    found = None if config is None else other_kind(_read(config))
+    return None if found is None else said(str(path), found)
 
 
 def attention_dropout(choices: Mapping[str, Any]) -> Any:

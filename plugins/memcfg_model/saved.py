@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from memcfg import Problem, RunError
 from memcfg.modelfiles import KEY, all_there, check_weights, explained, located
+from memcfg_model.kinds import INSTEAD, other_kind
 from memcfg_model.places import placed
 
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers")
@@ -39,6 +40,7 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
     }
     if device == "meta":
         return placed(plan, _shape(path, options), device)
+    configuration(path, options["trust_remote_code"])
     check_weights(Path(path))
     refuse_otherwise_quantised(Path(path), plan.get("quantization.mode", "none"))
     loaded: Any = None
@@ -50,10 +52,23 @@ def model(plan: Plan, device: str) -> PreTrainedModel:
 
 
 def _shape(path: str, options: dict[str, Any]) -> PreTrainedModel:
+    config = configuration(path, options["trust_remote_code"])
     with explained(path, "model"), torch.device("meta"):
-        config = AutoConfig.from_pretrained(path, trust_remote_code=options["trust_remote_code"])
         refuse_nothing(path, config.get_text_config())
         return AutoModelForCausalLM.from_config(config, **options)
+
+
+def configuration(path: str, trust: bool) -> Any:
+    """A saved model's configuration. Raises `RunError` where it cannot be had, or is not that of a decoder of text."""
+    with explained(path, "model"):
+        config = AutoConfig.from_pretrained(path, trust_remote_code=trust)
+    found = other_kind(config.to_dict())
+    own = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+    if found is None and not own and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        found = f"a `{config.model_type}` model, which Transformers has no causal language model of", INSTEAD
+    if found is not None:
+        raise RunError(Problem(f"`{path}` is {found[0]}", key=KEY, fix=found[1]))
+    return config
 
 
 def refuse_nothing(path: str, config: Any) -> None:

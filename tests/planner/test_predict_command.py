@@ -115,7 +115,7 @@ def test_a_configuration_alone_is_enough(tmp_path: Path, capsys: pytest.CaptureF
     [
         ("{", "is no JSON"),
         ("{}", "names no `model_type`"),
-        ('{"model_type": "nothing_known"}', "nothing_known"),
+        ('{"model_type": "nothing_known", "vocab_size": 9}', "nothing_known"),
         ('{"model_type": "llama", "hidden_size": "big"}', "Field 'hidden_size' expected int, got str (value: 'big')"),
         ('{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 5}', "hidden size (64) is not a multiple"),
         ('{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 0}', "cannot be loaded: "),
@@ -134,14 +134,14 @@ def test_configurations_that_say_nothing(
     assert said in json.dumps(data["errors"])
 
 
-def test_attention_over_lengths_under_a_dropout_is_refused_with_what_runs(
+def test_the_default_attention_of_a_model_with_dropout_drops(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = saved(tmp_path, '{"model_type": "gpt2", "n_embd": 64, "n_layer": 1, "n_head": 4, "vocab_size": 500}')
     words = ("predict", "--quiet", H100, "model=hub", path, "truncation.max_length=64", "packing=bfd")
-    assert main([*words]) == 2
-    assert "`attention.implementation`: the model's attention has a dropout of 0.1" in capsys.readouterr().err
-    assert main([*words, "attention.implementation=sdpa"]) == 0
+    assert main([*words, "attention=varlen"]) == 2
+    assert "`attention.kernel.dropout` forbids" in capsys.readouterr().err
+    assert main([*words]) == 0
 
 
 def test_a_fault_is_no_verdict(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
