@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import combinations, islice
 from typing import Any, Final, NamedTuple
 
 from memcfg.solver.check import failed, verdict
@@ -31,6 +31,9 @@ from memcfg.solver.wellformed import suggestion
 
 SETS_AT_MOST: Final = 12
 """Sets of options to change together that are tried."""
+
+TRIES: Final = 64
+"""Sets of changes that are tried where several checks fail and none mends all."""
 
 REACH: Final = 4096
 """How far from a number that a check refuses another one is looked for."""
@@ -167,6 +170,15 @@ class _Search:
 
     def attempt(self, changes: Changes) -> bool:
         """Resolve again with these changes; keep them if that works."""
+        answer = self.tried(changes)
+        if answer is None or failed(answer):
+            return False
+        plan = tuple(map(repr, answer.values().values()))
+        self._plans.setdefault(plan, _Found(changes, (self.pivots(changes), *self.cost(changes))))
+        return True
+
+    def tried(self, changes: Changes) -> Answer | None:
+        """The answer with these changes, its checks aside; None where there is none, or a choice is unread in it."""
         choices = {key: value for key, value in self.problem.choices.items() if key not in changes}
         choices |= {key: value for key, value in changes.items() if value is not UNSET}
         facts = self.problem.without(changes)
@@ -174,12 +186,8 @@ class _Search:
         try:
             answer = self._strict(changed, changes).solve()
         except Unsatisfiable:
-            return False
-        if answer.unread() or failed(answer):
-            return False
-        plan = tuple(map(repr, answer.values().values()))
-        self._plans.setdefault(plan, _Found(changes, (self.pivots(changes), *self.cost(changes))))
-        return True
+            return None
+        return None if answer.unread() else answer
 
     def pivots(self, keys: Iterable[str]) -> int:
         """How many of these options were chosen and make it another run."""
@@ -241,18 +249,59 @@ def _overrides(changes: Changes) -> Overrides:
 
 
 def repairs_of_checks(answer: Answer, rules: Sequence[Check]) -> list[Overrides]:
-    """Changes of one option that makes the failed checks pass: one that they read, or a choice that made them apply."""
+    """Changes that make the failed checks pass, of options that they read or of choices that made them apply: of one option
+    where that is enough, else of as few as there can be, no change in two of them."""
     search, values = _Search(answer.problem), answer.values()
-    options, choices = answer.problem.program.theory.options, answer.problem.choices
-    read = {key for rule in rules for key in rule.reads if options[key].role in ("choice", "setting")}
-    keys = sorted(read | {key for rule in rules for key in mentions(rule.when) if key in choices})
     with suppress(Entangled):
-        for key in keys:
-            for value in _alternatives(options[key], values, rules):
-                search.attempt({key: value})
-            if key in choices:
-                search.attempt({key: UNSET})
+        works = [search.attempt(changes) for changes in _changes(answer.problem, values, rules)]
+        if not any(works) and len(rules) > 1:
+            _several(search, _mending(search, values, rules), {rule.id for rule in rules})
     return search.found()
+
+
+def _changes(problem: Problem, values: Mapping[str, Any], rules: Sequence[Check]) -> Iterator[Changes]:
+    """Changes of one option that may make all these checks pass."""
+    options, choices = problem.program.theory.options, problem.choices
+    read = {key for rule in rules for key in rule.reads if options[key].role in ("choice", "setting")}
+    for key in sorted(read | {key for rule in rules for key in mentions(rule.when) if key in choices}):
+        yield from ({key: value} for value in _alternatives(options[key], values, rules))
+        if key in choices:
+            yield {key: UNSET}
+
+
+@dataclass(frozen=True)
+class _Mending:
+    """A change of one option, and the failed checks that pass with it."""
+
+    changes: Changes
+    rules: frozenset[str]
+
+
+def _mending(search: _Search, values: Mapping[str, Any], rules: Sequence[Check]) -> list[_Mending]:
+    """The changes of one option that make some of the failed checks pass and no other fail, the cheapest first."""
+    ids, found = {rule.id for rule in rules}, dict[str, _Mending]()
+    for changes in (changes for rule in rules for changes in _changes(search.problem, values, [rule])):
+        answer = None if repr(changes) in found else search.tried(changes)
+        left = ids if answer is None else {rule.id for rule, _ in failed(answer)}
+        if left < ids:
+            found[repr(changes)] = _Mending(changes, frozenset(ids - left))
+    return sorted(found.values(), key=lambda m: (search.pivots(m.changes), *search.cost(m.changes)))
+
+
+def _several(search: _Search, mending: Sequence[_Mending], ids: set[str]) -> None:
+    """Try the smallest sets of these changes that mend all checks between them."""
+    for size in range(2, len(ids) + 1):
+        used, tries = set[str](), 0
+        for parts in combinations(mending, size):
+            changes = {key: value for part in parts for key, value in part.changes.items()}
+            names = {repr(part.changes) for part in parts}
+            covered = ids == frozenset().union(*(part.rules for part in parts))
+            if covered and len(changes) == size and not names & used and tries < TRIES:
+                tries += 1
+                if search.attempt(changes):
+                    used |= names
+        if used:
+            return
 
 
 def _alternatives(option: Option, values: Mapping[str, Any], rules: Sequence[Check]) -> Iterator[Any]:

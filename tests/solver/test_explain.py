@@ -297,6 +297,55 @@ def test_a_failed_check_is_repaired_by_what_made_it_apply():
     assert [" ".join(r) for r in error.repairs] == ["~dpo.beta", "fused.enabled=false"]
 
 
+COUNTED = [Setting(f"p.{name}", int, default=1, doc="x") for name in "abc"]
+
+
+def over(*limits: tuple[str, int]) -> ConflictError:
+    """What is said of values of 9 where each of these settings has a limit."""
+    rules = [
+        Check([f"p.{name}"], lambda v, k=f"p.{name}", most=most: None if v[k] <= most else f"`{k}` is over {most}",
+              id=f"p.{name}.most", because="there is an end")
+        for name, most in limits
+    ]  # fmt: skip
+    request = Request({f"p.{name}": Choice(9, "f") for name, _ in limits})
+    with pytest.raises(ConflictError) as raised:
+        resolve(Theory.build(COUNTED, rules), request)
+    return raised.value
+
+
+def test_two_failed_checks_are_repaired_by_two_changes_each_named_once():
+    assert [" ".join(r) for r in over(("a", 5), ("b", 3)).repairs] == ["p.a=5 p.b=3", "~p.a ~p.b"]
+
+
+def test_three_failed_checks_are_repaired_by_three_changes():
+    assert [" ".join(r) for r in over(("a", 5), ("b", 3), ("c", 2)).repairs] == ["p.a=5 p.b=3 p.c=2", "~p.a ~p.b ~p.c"]
+
+
+def test_one_change_that_mends_two_checks_is_enough():
+    rules = [
+        Check(["p.a", f"p.{name}"], lambda v, k=f"p.{name}": None if v["p.a"] < v[k] else f"`p.a` is not below `{k}`",
+              id=f"p.a.below_{name}", because="it comes before")
+        for name in "bc"
+    ]  # fmt: skip
+    with pytest.raises(ConflictError) as raised:
+        resolve(
+            Theory.build(COUNTED, rules),
+            Request({f"p.{n}": Choice(v, "f") for n, v in zip("abc", (9, 7, 8), strict=True)}),
+        )
+    assert len(raised.value.conflicts) == 2
+    assert [" ".join(r) for r in raised.value.repairs] == ["p.a=6", "~p.a"]
+
+
+def test_what_no_change_mends_is_not_repaired_in_part():
+    rules = [
+        Check(["p.a"], lambda v: "it is never right", id="p.a.never", because="it is so"),
+        Check(["p.b"], lambda v: None if v["p.b"] < 3 else "too much", id="p.b.most", because="there is an end"),
+    ]
+    with pytest.raises(ConflictError) as raised:
+        resolve(Theory.build(COUNTED, rules), Request({"p.b": Choice(9, "f")}))
+    assert raised.value.repairs == ()
+
+
 def test_secrets_stay_secret():
     token = Setting("hub.token", str, secret=True, doc="a password")
     rules = [Ignored(token, when=trainer == "sft", id="p.unread", because="nothing is fetched")]
