@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 from typing import Final
 
@@ -89,9 +89,16 @@ def _installed() -> tuple[Candidate, ...]:
 
 
 def _described(entry: EntryPoint) -> Installed:
+    name, version = ("unknown", "") if entry.dist is None else _named(entry.dist)
+    return Installed(entry.name, name, version, entry.value)
+
+
+@cache
+def _named(distribution: Distribution) -> tuple[str, str]:
+    """Name and version. They are asked for once: each question parses the metadata, with the whole README in it."""
+    said = distribution.metadata
     # a half-removed distribution has entry points and no metadata: its name and version are then None
-    name, version = (None, None) if entry.dist is None else (entry.dist.name, entry.dist.version)
-    return Installed(entry.name, normal(name or "unknown"), version or "", entry.value)
+    return normal(said["Name"] or "unknown"), said["Version"] or ""
 
 
 def _attribute(entry: EntryPoint) -> object:
