@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.utils import create_config_search_path
@@ -22,13 +21,22 @@ if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
     from hydra.plugins.config_source import ConfigSource
 
-YOURS = ("command-line", "hydra.searchpath")
+YOURS: Final = ("command-line", "hydra.searchpath")
 """Who provides the folders that a user names."""
+OWN: Final = ("hydra", "main")
+"""Who provides Hydra's own and memcfg's own."""
 
 
 class Folders(ConfigRepository):
     """Hydra's repository, which Hydra copies for every question because `hydra.searchpath` could change it; here the
-    search path is complete from the start, and copying would take a fifth of the time of composing."""
+    search path is complete from the start, and copying would take a fifth of the time of composing.
+
+    Hydra asks the disk about each file five times, in every folder, for every group of every request. Here what lies in
+    installed packages is listed once; folders that a user names are looked at each time."""
+
+    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        super().__init__(config_search_path)
+        self._listings: dict[tuple[str, str, ObjectType | None], frozenset[str]] = {}
 
     def __deepcopy__(self, memo: object) -> Folders:
         return self
@@ -36,8 +44,40 @@ class Folders(ConfigRepository):
     def get_group_options(
         self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG
     ) -> list[str]:  # fmt: skip
-        """What Hydra's own would list. That asks the disk five times about each file, for every group of every request."""
-        return sorted({name for source in self.sources for name in _listed(source, group_name, results_filter)})
+        """What Hydra's own would list."""
+        return sorted({name for source in self.sources for name in self._names(source, group_name, results_filter)})
+
+    def _find_object_source(self, config_path: str, object_type: ObjectType | None) -> ConfigSource | None:
+        if object_type is not ObjectType.CONFIG:
+            return super()._find_object_source(config_path, object_type)
+        return next((source for source in self.sources if self._holds(source, config_path)), None)
+
+    def _holds(self, source: ConfigSource, path: str) -> bool:
+        if source.provider in YOURS or source.scheme() == "structured":
+            return bool(source.is_config(path))
+        group, _, name = path.rpartition("/")
+        return name.removesuffix(".yaml") in self._names(source, group, ObjectType.CONFIG)
+
+    def _names(self, source: ConfigSource, group: str, kind: ObjectType | None) -> frozenset[str]:
+        """What a folder has of this kind in a group."""
+        if source.provider in YOURS or source.scheme() == "structured":
+            return self._listed(source, group, kind)
+        known = _STANDING if source.provider in OWN else self._listings
+        key = (source.path, group, kind)
+        if key not in known:
+            known[key] = self._listed(source, group, kind)
+        return known[key]
+
+    def _listed(self, source: ConfigSource, group: str, kind: ObjectType | None) -> frozenset[str]:
+        if source.scheme() == "file":
+            return frozenset(_in_folder(Path(source.path, group), kind))
+        parent, _, name = group.rpartition("/")
+        there = name in self._names(source, parent, ObjectType.GROUP) if group else source.is_group(group)
+        return frozenset(source.list(group, kind)) if there else frozenset()
+
+
+_STANDING: Final[dict[tuple[str, str, ObjectType | None], frozenset[str]]] = {}
+"""What Hydra and memcfg themselves bring, which stays as it is as long as the process lasts."""
 
 
 class ThirdPartyFolders(SearchPathPlugin):
@@ -96,21 +136,6 @@ def _files(source: ConfigSource, parent: str) -> Iterator[str]:
         if not group.startswith(("_", ".")):
             yield from (f"{path}/{name.removesuffix('.yaml')}" for name in source.list(path, ObjectType.CONFIG))
             yield from _files(source, path)
-
-
-def _listed(source: ConfigSource, group: str, kind: ObjectType | None) -> Iterable[str]:
-    if source.scheme() == "file":
-        return _in_folder(Path(source.path, group), kind)
-    listed = _in_hydra if source.provider == "hydra" else _in_source
-    return listed(source, group, kind)
-
-
-def _in_source(source: ConfigSource, group: str, kind: ObjectType | None) -> Sequence[str]:
-    return tuple(source.list(group, kind)) if source.is_group(group) else ()
-
-
-_in_hydra = cache(_in_source)
-"""Hydra's own configs, which stay as they are."""
 
 
 def _in_folder(folder: Path, kind: ObjectType | None) -> Iterator[str]:
