@@ -13,7 +13,7 @@ from memcfg.errors import Note, Problem, RequestError
 from memcfg.solver.decision import Decision
 from memcfg.solver.expr import PENDING, UNSET, Option, same, show
 from memcfg.solver.request import Choice, Request
-from memcfg.solver.rules import Default, Fallback, Force, RemovedKey, RenameKey, RenameValue, Rule
+from memcfg.solver.rules import Default, Fallback, Force, Rule
 from memcfg.solver.theory import Theory
 from memcfg.solver.values import Refused, accept, closest
 
@@ -60,11 +60,9 @@ def normalise(theory: Theory, request: Request) -> Asked:
     facts = {key: reading.fact(key, value, key in request.assumed) for key, value in facts.items()}
     if reading.problems:
         raise RequestError(*reading.problems)
-    declared = {key for key, option in theory.options.items() if option.role == "fact"}
     return Asked(
-        dict(sorted(reading.choices.items())), facts, frozenset(request.assumed), frozenset(declared - facts.keys()),
-        (*request.notes, *reading.notes), reading.renamed,
-        frozenset(key for key, option in theory.options.items() if option.secret),
+        dict(sorted(reading.choices.items())), facts, frozenset(request.assumed), theory.facts.difference(facts),
+        (*request.notes, *reading.notes), reading.renamed, theory.secrets,
         _standing(theory, request, reading.choices),
         {fact: found for fact, found in request.stated.items() if fact in facts and found[0] in reading.choices},
     )  # fmt: skip
@@ -89,12 +87,7 @@ class _Reading:
         self.renamed: dict[str, Renamed] = {}
         self.notes: list[Note] = []
         self.problems: list[Problem] = []
-        self._keys = {r.old: r for r in theory.rules.values() if isinstance(r, RenameKey)}
-        self._removed = {r.key: r for r in theory.rules.values() if isinstance(r, RemovedKey)}
-        self._values: dict[str, list[RenameValue]] = {}
-        for rule in theory.rules.values():
-            if isinstance(rule, RenameValue):
-                self._values.setdefault(rule.key, []).append(rule)
+        self._keys, self._removed, self._values = theory.renamed_keys, theory.removed, theory.renamed_values
 
     def choose(self, key: str, choice: Choice) -> None:
         """Take one choice, or note what is wrong with it."""

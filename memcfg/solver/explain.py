@@ -41,11 +41,11 @@ def unread(answer: Answer, asked: Asked) -> ConflictError:
     if problem.core() is None:
         # Some default could have yielded so that the choice is read after all; but a choice must not move a default.
         problem = replace(problem, pins=answer.pins())
-    return _error(problem, asked)
+    return _error(problem, asked, fulfilled=True)
 
 
-def _error(problem: Problem, asked: Asked) -> ConflictError:
-    found = minimal_conflicts(problem)
+def _error(problem: Problem, asked: Asked, *, fulfilled: bool = False) -> ConflictError:
+    found = minimal_conflicts(problem, fulfilled=fulfilled)
     told = [retell(problem, tags, asked) for tags in found]
     return ConflictError(told, lambda: repairs(problem, found, minimal_conflicts), asked.notes)
 
@@ -62,12 +62,13 @@ def failed_checks(answer: Answer, asked: Asked, failures: Iterable[tuple[Check, 
     return ConflictError(told, lambda: repairs_of_checks(answer, [rule for rule, _ in failures]), asked.notes)
 
 
-def minimal_conflicts(problem: Problem, limit: int = AT_MOST) -> list[Conflicting]:
+def minimal_conflicts(problem: Problem, limit: int = AT_MOST, *, fulfilled: bool = False) -> list[Conflicting]:
     """Disjoint minimal sets of tags without a model: those that need no default come first, those in which nothing
-    reads a choice last."""
+    reads a choice last. `fulfilled`: there is a model as long as unread choices do not count, which saves the search."""
     found: list[Conflicting] = []
     spent: set[Tag] = set()
-    for variation in (replace(problem, heeds_ignored=False), problem)[not problem.heeds_ignored :]:
+    unread_last = problem.heeds_ignored and not fulfilled
+    for variation in [*([replace(problem, heeds_ignored=False)] if unread_last else []), problem]:
         for with_defaults in (False, True):
             while len(found) < limit and (core := variation.core(defaults=with_defaults, spent=spent)) is not None:
                 tags = _minimal(variation, core)

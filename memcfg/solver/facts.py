@@ -7,7 +7,7 @@ make the plan depend on it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memcfg.solver.decision import Decision
 from memcfg.solver.expr import Not, Option, Or, holds, mentions
@@ -31,6 +31,20 @@ def fact_readers(
             yield rule, variables.node(expr)
 
 
+class FactChecks:
+    """What checks say of facts: those by which some check applies or not, and for each check those that it reads."""
+
+    def __init__(self, options: Mapping[str, Option], rules: Iterable[Rule]) -> None:
+        facts = {key for key, option in options.items() if option.role == "fact"}
+        checks = [rule for rule in rules if isinstance(rule, Check)]
+        self.applied_by = facts & {key for check in checks for key in mentions(check.when)}
+        self.reading = [(c.when, read) for c in checks if (read := facts.intersection(c.reads))]
+
+    def read(self, values: Mapping[str, Any]) -> set[str]:
+        """The facts that the checks depend on, where the options have these values."""
+        return self.applied_by.union(*(read for when, read in self.reading if holds(when, values)))
+
+
 def fact_reads(answer: Answer, decisions: Mapping[str, Decision]) -> tuple[str, ...]:
     """The facts that an answer depends on, sorted."""
     program, choices = answer.problem.program, answer.problem.choices
@@ -42,7 +56,7 @@ def fact_reads(answer: Answer, decisions: Mapping[str, Decision]) -> tuple[str, 
     for rule, node in program.fact_readers:
         if not (isinstance(rule, Default) and rule.key in choices):
             found.update(names[v] for v in _unsettled(node, unknown))
-    found |= _checked(program.rules.values(), decisions)
+    found |= program.fact_checks.read({key: d.value for key, d in decisions.items()})
     found |= {key for d in decisions.values() if d.kind == "yielded" for key in d.antecedents}
     return tuple(sorted(key for key in found if options[key].role == "fact"))
 
@@ -56,15 +70,3 @@ def _unsettled(node: Node, dom: Sequence[int]) -> Iterator[int]:
         return
     for part in node.parts:
         yield from _unsettled(part, dom)
-
-
-def _checked(rules: Iterable[Rule], decisions: Mapping[str, Decision]) -> set[str]:
-    """What the checks that apply, or apply by a fact, read."""
-    values = {key: d.value for key, d in decisions.items()}
-    found: set[str] = set()
-    for rule in rules:
-        if isinstance(rule, Check):
-            found |= mentions(rule.when)
-            if holds(rule.when, values):
-                found |= set(rule.reads)
-    return found

@@ -216,6 +216,7 @@ class Answer:
 
     def __init__(self, problem: Problem, dom: Sequence[int]) -> None:
         self.problem, self.dom = problem, dom
+        self._spoken: dict[str, Proposal | None] = {}
 
     def value(self, key: str) -> Any:
         """The concrete value: the user's or the host's own number where it lies in the answer's interval."""
@@ -254,13 +255,15 @@ class Answer:
 
     def spoken(self, key: str) -> Proposal | None:
         """The default that speaks for an option that nobody chose."""
-        proposals = self.problem.program.defaults.get(key, ())
-        return next((p for p in proposals if truth(p.when, self.dom)), None)
+        if key not in self._spoken:
+            proposals = self.problem.program.defaults.get(key, ())
+            self._spoken[key] = next((p for p in proposals if truth(p.when, self.dom)), None)
+        return self._spoken[key]
 
     def fired(self, key: str) -> Guarded | None:
         """The force that fires on an option."""
-        forces = self.problem.program.forces.get(key, ())
-        return next((g for g in forces if truth(g.when, self.dom)), None)
+        forces = self.problem.program.forces.get(key)
+        return None if forces is None else next((g for g in forces if truth(g.when, self.dom)), None)
 
     def changes(self) -> dict[str, Any]:
         """What the free options came to; `UNSET` for one that is left out."""

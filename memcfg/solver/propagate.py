@@ -130,10 +130,11 @@ class Propagation:
 
     def _propagate(self) -> int | None:
         """Narrow domains as far as the clauses force. Returns a violated clause, or None."""
-        while self._head < len(self._var):
-            var = self._var[self._head]
+        trail, visit = self._var, self._visit
+        while self._head < len(trail):
+            var = trail[self._head]
             self._head += 1
-            violated = self._visit(var)
+            violated = visit(var)
             if violated is not None:
                 return violated
         return None
@@ -148,28 +149,30 @@ class Propagation:
             self.dom[var] = old & mask
 
     def _visit(self, var: int) -> int | None:
-        """Look at the clauses that watch a variable whose domain shrank."""
+        """Look at the clauses that watch a variable whose domain shrank: nearly all of resolving happens here."""
         dom, clauses, watching = self.dom, self._clauses, self._watch[var]
-        left, kept = dom[var], list[int]()
+        left, moved, violated = dom[var], list[int](), None
         for at, k in enumerate(watching):
             clause = clauses[k]
-            if clause[0][0] == var:  # the literal on `var` comes second
-                clause[0], clause[1] = clause[1], clause[0]
-            if left & clause[1][1]:
-                kept.append(k)
+            first, second = clause[0], clause[1]
+            if first[0] == var:  # the literal on `var` comes second
+                first, second = clause[0], clause[1] = second, first
+            if left & second[1]:
                 continue
-            other, mask = clause[0]
+            other, mask = first
             now = dom[other]
             if not now & ~mask:  # satisfied
-                kept.append(k)
-            elif not self._rewatch(k, clause):
-                kept.append(k)
-                if not now & mask:
-                    self._watch[var] = kept + watching[at + 1 :]
-                    return k
+                continue
+            if self._rewatch(k, clause):
+                moved.append(at)
+            elif now & mask:
                 self._narrow(other, mask, k)
-        self._watch[var] = kept
-        return None
+            else:
+                violated = k
+                break
+        for at in reversed(moved):
+            del watching[at]
+        return violated
 
     def _rewatch(self, k: int, clause: list[tuple[int, int]]) -> bool:
         """Watch another literal that is not false in place of the second."""

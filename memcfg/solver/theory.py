@@ -15,10 +15,21 @@ from typing import Any, NamedTuple
 from memcfg.errors import RuleError
 from memcfg.solver.decision import Pending
 from memcfg.solver.expr import UNSET, Option, mentions
-from memcfg.solver.facts import fact_readers
+from memcfg.solver.facts import FactChecks, fact_readers
 from memcfg.solver.lower import Clause, Lit, Lowering, Node, Some, Variables
 from memcfg.solver.propagate import Entangled, Propagation
-from memcfg.solver.rules import Check, Default, Fallback, Force, Ignored, Require, Rule
+from memcfg.solver.rules import (
+    Check,
+    Default,
+    Fallback,
+    Force,
+    Ignored,
+    RemovedKey,
+    RenameKey,
+    RenameValue,
+    Require,
+    Rule,
+)
 from memcfg.solver.specificity import Beats, decision_order, more_specific
 from memcfg.solver.wellformed import check_rules, collect_options, collect_rules, domains, reads
 
@@ -67,6 +78,11 @@ class Theory:
             if isinstance(r, (Default, Force, Fallback, Ignored, Require))
         }
         self.antecedents = {r.id: tuple(sorted(reads(r))) for r in rules.values()}
+        self.facts = frozenset(key for key, option in options.items() if option.role == "fact")
+        self.secrets = frozenset(key for key, option in options.items() if option.secret)
+        self.renamed_keys = {r.old: r for r in rules.values() if isinstance(r, RenameKey)}
+        self.renamed_values: dict[str, list[RenameValue]] = _by_key(rules, RenameValue)
+        self.removed = {r.key: r for r in rules.values() if isinstance(r, RemovedKey)}
         self.defaults = _by_key(rules, Default)
         self.beaten: dict[str, frozenset[str]] = {}
         for by in self.defaults.values():
@@ -118,6 +134,7 @@ class Program:
         self.forces = self._guarded(Force)
         self.fallbacks = self._guarded(Fallback)
         self.fact_readers = tuple(fact_readers(theory.options, self.rules.values(), self.variables))
+        self.fact_checks = FactChecks(theory.options, self.rules.values())
         self.checks = tuple((r, self._check_node(r)) for r in self.rules.values() if isinstance(r, Check))
         self.ignored: dict[str, list[Ignored]] = _by_key(self.rules, Ignored)
         lowering = Lowering(self.variables.full)
