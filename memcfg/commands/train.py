@@ -86,6 +86,9 @@ def execute(
     if (done := finished(plan, run_dir)) is not None:  # which needs nothing of what a run needs
         _tell(done, terminal, "this run is finished already")
         return done
+    here = run_dir if in_place else resumed_in(plan, run_dir)
+    if here is None and not launched():  # of several processes, the first makes the folder for all
+        refuse_taken(run_dir or _wanted(plan))
     registry.preflight(plan, terminal.say)
     refuse_missing(plan)
     hooks = registry.hooks(plan)
@@ -93,7 +96,6 @@ def execute(
     together = to_start(plan)
     group = None if together else join(plan, hooks)
     folder, made = run_dir, None
-    here = run_dir if in_place else resumed_in(plan, run_dir)
     if here is not None:
         folder = here
     elif group is None or group.main:
@@ -248,10 +250,20 @@ def make_folder(stated: Path | None) -> tuple[Path, bool]:
         raise RunError(_unusable(stated or RUNS, reason(error))) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise RunError(_unusable(folder, "it may not be written to"))
-    if (folder / PLAN_FILE).exists():
+    refuse_taken(folder)
+    return folder, made
+
+
+def refuse_taken(folder: Path | None) -> None:
+    """Raise `RunError` for a folder that holds a run, or that cannot be one: what is known before anything is loaded."""
+    if folder is None:
+        return
+    above = next((parent for parent in folder.parents if os.path.exists(parent)), None)
+    if above is not None and not above.is_dir():
+        raise RunError(_unusable(folder, "not a directory"))
+    if os.path.exists(folder / PLAN_FILE):
         fix = "choose another `run.dir`, or go on: `run.resume=auto`"
         raise RunError(Problem(f"`{folder}` already holds a run", key="run.dir", fix=fix))
-    return folder, made
 
 
 def fresh(parent: Path) -> Path:
