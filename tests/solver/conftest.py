@@ -5,7 +5,7 @@ Nothing here shares code with the solver beyond the rules themselves and `holds`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -146,14 +146,24 @@ class Oracle:
 # ------------------------------------------------------------------------------------------------- random rule bases
 
 
+def _one(draw: Any, of: Sequence[Any]) -> Any:
+    """One of these: by number, because a strategy that is made anew for each draw costs more than the solver does."""
+    return of[draw(st.integers(0, len(of) - 1))]
+
+
+def _some(draw: Any, of: Sequence[Any], most: int) -> tuple[Any, ...]:
+    """At least one of these and at most `most`, each once."""
+    drawn = [_one(draw, of) for _ in range(draw(st.integers(1, most)))]
+    return tuple({repr(value): value for value in drawn}.values())
+
+
 def _atom(draw: Any, options: list[Option]) -> Expr:
-    option = draw(st.sampled_from(options))
+    option = _one(draw, options)
     if option.kind == "int":
         if draw(st.booleans()):
-            return Between(option.key, draw(st.sampled_from((None, 1, 3))), draw(st.sampled_from((None, 3, 4))))
-        return In(option.key, (draw(st.sampled_from(NUMBERS)),))
-    pool = [*option.values, *([] if option.role == "fact" else [UNSET])]
-    return In(option.key, tuple(draw(st.lists(st.sampled_from(pool), min_size=1, max_size=2, unique_by=repr))))
+            return Between(option.key, _one(draw, (None, 1, 3)), _one(draw, (None, 3, 4)))
+        return In(option.key, (_one(draw, NUMBERS),))
+    return In(option.key, _some(draw, [*option.values, *([] if option.role == "fact" else [UNSET])], 2))
 
 
 def _expr(draw: Any, options: list[Option]) -> Expr:
@@ -183,10 +193,10 @@ def _option(draw: Any, at: int) -> Option:
 
 
 def _value(draw: Any, option: Option) -> Any:
-    return draw(st.sampled_from(NUMBERS if option.kind == "int" else option.values))
+    return _one(draw, NUMBERS if option.kind == "int" else option.values)
 
 
-def _rule(draw: Any, at: int, options: list[Option], ignoring: bool) -> Rule | None:
+def _rule(draw: Any, at: int, options: list[Option], ignoring: bool, proposals: int) -> Rule | None:
     name: dict[str, Any] = {"id": f"p.r{at:02}", "because": f"reason {at}"}
     shape = draw(st.integers(0, 11 if ignoring else 10))
     target_at = draw(st.integers(0, len(options) - 1))
@@ -204,17 +214,17 @@ def _rule(draw: Any, at: int, options: list[Option], ignoring: bool) -> Rule | N
         to = _value(draw, target)
         return Fallback(target, _value(draw, target), to=to, when=_expr(draw, before), **name)
     if shape in (5, 6):
-        on_user = draw(st.sampled_from(("conflict", "override")))
+        on_user = _one(draw, ("conflict", "override"))
         return Force(target, _value(draw, target), when=_expr(draw, before), on_user=on_user, **name)
-    values = draw(st.lists(st.just(target).map(lambda t: _value(draw, t)), min_size=1, max_size=3, unique_by=repr))
+    values = _some(draw, NUMBERS if target.kind == "int" else target.values, proposals)
     return Default(target, *values, when=when, **name)
 
 
 @st.composite
-def bases(draw: Any, ignoring: bool = False, most: int = 4) -> Base:
-    """A rule base of few options, with a request."""
+def bases(draw: Any, ignoring: bool = False, most: int = 4, proposals: int = 3) -> Base:
+    """A rule base of few options, with a request. `proposals`: how many values a default has at most."""
     options = [_option(draw, at) for at in range(draw(st.integers(2, most)))]
-    rules = [_rule(draw, at, options, ignoring) for at in range(draw(st.integers(2, 12)))]
+    rules = [_rule(draw, at, options, ignoring, proposals) for at in range(draw(st.integers(2, 12)))]
     choices = {o.key: _value(draw, o) for o in options if o.role == "choice" and draw(st.booleans())}
     facts = {o.key: _value(draw, o) for o in options if o.role == "fact"}
     return Base(tuple(options), tuple(r for r in rules if r is not None), choices, facts)

@@ -135,8 +135,10 @@ def test_every_finding_is_of_a_kind_that_is_explained():
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_dead_values_and_defaults_are_those_of_no_request(data, random_bases, outcome):
-    """Against every request on every host."""
-    base = data.draw(random_bases(ignoring=True, most=3))
+    """Against every request on every host. That a default gives its second value only where the first is not possible, lint
+    does not know: it then takes for alive what the rules allow, and never the other way round."""
+    proposals = data.draw(st.sampled_from((1, 3)))
+    base = data.draw(random_bases(ignoring=True, most=3, proposals=proposals))
     try:
         theory = Theory.build(base.options, base.rules)
     except RuleError:
@@ -153,7 +155,8 @@ def test_dead_values_and_defaults_are_those_of_no_request(data, random_bases, ou
     found = {
         finding.name for finding in lint(theory) if finding.kind in ("dead-value", "always-forced", "dead-default")
     }
-    assert found == expected(theory, alive, spoken)
+    truth = expected(theory, alive, spoken)
+    assert found == truth if proposals == 1 else found <= truth
 
 
 def every_request(base, theory):
