@@ -19,7 +19,7 @@ from hydra.errors import HydraException
 from memcfg.compose.cards import card_facts
 from memcfg.compose.layers import COMMAND_LINE
 from memcfg.compose.spelling import nearest
-from memcfg.compose.values import MISSING, calls_code, meaning
+from memcfg.compose.values import MISSING, calls_code, emptied, meaning
 from memcfg.compose.vocabulary import ASSUME, CARD, PRESETS, SHORT
 from memcfg.errors import Note, Problem, RequestError
 
@@ -68,7 +68,15 @@ def normalise(overrides: Sequence[str], tree: Tree, sweeps: bool = False) -> Nor
                 append(line, result, tree)
         except RequestError as error:
             result.problems.extend(error.problems)
+    result.notes.extend(_emptied(result.lines, tree))
     return result
+
+
+def _emptied(lines: Sequence[Line], tree: Tree) -> Iterator[Note]:
+    """What was typed without a value, and what it is read as."""
+    for line in (line for line in lines if line.kind == "key" and len(line.values) == 1):
+        if (meant := emptied(tree.vocabulary.option(line.name), line.values[0])) is not None:
+            yield Note("note", "compose.empty", f"`{line.said}` is read as `{line.name}={meant}`")
 
 
 def parse(said: str) -> Override:
@@ -166,6 +174,8 @@ def _name(group: str, value: Any, said: str, tree: Tree) -> str:
         if off is not None:
             return off
         raise RequestError(Problem(f"`{group}` has no file that switches it off", key=said, fix=f"leave `{group}` out"))
+    if value == "":
+        raise RequestError(Problem(f"no name is given; `{group}` has {_enumerated(names)}", key=said))
     if isinstance(value, bool):
         value = "on" if value else "off"
     if isinstance(value, str) and value in names:

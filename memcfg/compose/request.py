@@ -185,6 +185,8 @@ def _choose(
 
 def _assumed(fact: Option, value: Any, key: str) -> Any:
     """The value of an assumed fact. Raises `RequestError` where the fact cannot have it."""
+    if value == "":
+        raise RequestError(Problem("nothing is given", key=key, fix=f"give it a value, or leave it out: `~{key}`"))
     if fact.kind == "int":
         if type(value) is not int or (fact.minimum is not None and value < fact.minimum):
             least = "" if fact.minimum is None else f" of at least {fact.minimum}"

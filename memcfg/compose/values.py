@@ -14,7 +14,7 @@ from memcfg.compose.spelling import nearest
 from memcfg.compose.vocabulary import SHORT
 from memcfg.core.cards import CARDS
 from memcfg.errors import Problem, RequestError
-from memcfg.solver.expr import UNSET, Option
+from memcfg.solver.expr import UNSET, Option, show
 
 MISSING: Final = "???"
 """OmegaConf's mark for a key that nobody set."""
@@ -26,6 +26,9 @@ def meaning(key: str, option: Option | None, value: Any, origin: str) -> Any:
         return UNSET
     if option is None:  # a removed key: that it was mentioned is all that matters
         return value
+    if value == "" and _nothing(option) is UNSET:
+        fix = f"give it a value, or leave it out: `~{key}`"
+        raise RequestError(Problem(f"nothing is given ({origin})", key=key, fix=fix))
     if value is None or value == "":
         return _nothing(option)
     if _is_python_none(option, value):
@@ -36,6 +39,13 @@ def meaning(key: str, option: Option | None, value: Any, origin: str) -> Any:
     if value == "auto" and option.kind == "enum" and "auto" not in option.values:
         return UNSET
     return _sized(key, option, value, origin)
+
+
+def emptied(option: Option | None, value: Any) -> str | None:
+    """What an empty text stands for, as it would be written; None for any other value."""
+    if option is None or value != "" or (meant := _nothing(option)) is UNSET:
+        return None
+    return show(meant)
 
 
 def _nothing(option: Option) -> Any:

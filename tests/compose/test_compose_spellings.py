@@ -76,8 +76,9 @@ def test_scientific_notation_is_a_number_everywhere(chosen, with_file, text, by)
     assert value == 1e-5
 
 
-@pytest.mark.parametrize("text", ["null", "~", ""])
-@pytest.mark.parametrize("by", ["command line", "file"])
+@pytest.mark.parametrize(
+    ("text", "by"), [("null", "command line"), ("~", "command line"), ("null", "file"), ("~", "file"), ("", "file")]
+)
 def test_null_has_three_words(chosen, with_file, text, by):
     """It is a value where the option has one, `none` where the menu has that, and no choice elsewhere."""
     keys = ("soup.depth", "soup.kind", "soup.salted")
@@ -87,6 +88,48 @@ def test_null_has_three_words(chosen, with_file, text, by):
         assert chosen("experiment=nothing", folder=folder) == {"soup.depth": None, "soup.kind": "none"}
     else:
         assert chosen(*(f"{key}={text}" for key in keys)) == {"soup.depth": None, "soup.kind": "none"}
+
+
+def test_nothing_behind_the_equals_sign_is_null_where_there_is_one_and_a_note_says_so(order):
+    found = order("soup.depth=", "soup.kind=''", "soup.cook=")
+    assert {key: choice.value for key, choice in found.choices.items()} == {
+        "soup.depth": None,
+        "soup.kind": "none",
+        "soup.cook": None,
+    }
+    assert [note.text for note in found.notes] == [
+        "`soup.depth=` is read as `soup.depth=null`", "`soup.kind=''` is read as `soup.kind=none`",
+        "`soup.cook=` is read as `soup.cook=null`",
+    ]  # fmt: skip
+    assert order("soup.depth=", "soup.depth=3").notes[1:] == (), "of what was replaced nothing is said but that"
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (
+            "soup.salted=",
+            "`soup.salted`: nothing is given (command line)\n  give it a value, or leave it out: `~soup.salted`",
+        ),
+        (
+            "soup.heat=",
+            "`soup.heat`: nothing is given (command line)\n  give it a value, or leave it out: `~soup.heat`",
+        ),
+        (
+            "soup.spices=''",
+            "`soup.spices`: nothing is given (command line)\n  give it a value, or leave it out: `~soup.spices`",
+        ),
+        ("soup=", "`soup=`: no name is given; `soup` has `cold`, `hot`, `none`"),
+        (
+            "assume.kitchen.cooks=",
+            "`assume.kitchen.cooks`: nothing is given\n  give it a value, or leave it out: `~assume.kitchen.cooks`",
+        ),
+    ],
+)
+def test_nothing_behind_the_equals_sign_is_an_error_where_there_is_no_null(order, said, text):
+    with pytest.raises(RequestError) as raised:
+        order(said)
+    assert str(raised.value) == text
 
 
 def test_a_later_group_choice_says_what_it_replaces(order):
