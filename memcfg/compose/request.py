@@ -130,7 +130,7 @@ def _wrong(path: str, value: Any, origin: str, tree: Tree) -> Problem | None:
 
 
 def found(config: DictConfig, words: Vocabulary) -> dict[str, Any]:
-    """Everything that is set, by key, interpolations resolved."""
+    """Everything that is set, in the order of keys, interpolations resolved."""
     from omegaconf import OmegaConf
 
     values: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def found(config: DictConfig, words: Vocabulary) -> dict[str, Any]:
             value = config[section]
             value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         values.update(words.leaves({section: value}))
-    return {key: value for key, value in values.items() if not (isinstance(value, str) and value == MISSING)}
+    return {key: value for key, value in sorted(values.items()) if not (isinstance(value, str) and value == MISSING)}
 
 
 def choices_of(

@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from hydra import version as hydra_version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.defaults_list import create_defaults_list
 from hydra.core.config_store import ConfigNode, ConfigStore
-from hydra.core.default_element import GroupDefault, ResultDefault
+from hydra.core.default_element import ConfigDefault, GroupDefault, InputDefault, ResultDefault
 from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -38,7 +41,7 @@ from memcfg.errors import Note
 if TYPE_CHECKING:
     from hydra._internal.config_repository import IConfigRepository
     from hydra.core.config_search_path import ConfigSearchPath
-    from hydra.plugins.config_source import ConfigResult
+    from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
 PRIMARY: Final = "memcfg"
@@ -65,23 +68,57 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
         self.passed_over: list[Note] = []
         self.typed: dict[str, str] = {}
         self.names_hydra = False
+        self.interpolates = False
+        self.groups: tuple[str, ...] = ()
 
     def without_hydra(self, overrides: list[str]) -> DictConfig | None:
         """The composition without the node `hydra`, which takes longer than all else and which no plan looks at. None where
         something names that node, and where Hydra refuses: then the whole is to be composed, which says why."""
         if any("hydra" in line for line in overrides):
             return None
+        config = None if any("${" in line for line in overrides) else self._composed(overrides, lean=True)
+        return self._composed(overrides, lean=False) if config is None or self.interpolates else config
+
+    def _composed(self, overrides: list[str], *, lean: bool) -> DictConfig | None:
+        """`lean`: of the options only those that are set, which is most of the work saved. An interpolation may look for one
+        that is not."""
         try:
-            parsed, repo = self._parse_overrides_and_create_caching_repo(PRIMARY, overrides)
+            parsed, repo = (
+                self._lean(overrides) if lean else self._parse_overrides_and_create_caching_repo(PRIMARY, overrides)
+            )
             self.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=False)
             found = create_defaults_list(repo, PRIMARY, parsed, prepend_hydra=False, skip_missing=False)
             self._begin(overrides)
             config = self._compose_config_from_defaults_list(found.defaults, repo)
-            OmegaConf.set_struct(config, True)
+            OmegaConf.set_struct(config, not lean)
+            if lean and any(self.vocabulary.holder(said.key_or_group) is None for said in found.config_overrides):
+                return None
             self._apply_overrides_to_config(found.config_overrides, config)
         except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError):
             return None
         return None if self.names_hydra else config
+
+    def _lean(self, overrides: list[str]) -> tuple[list[Override], CachingConfigRepository]:
+        repo = CachingConfigRepository(self.repository)
+        repo.cache[f"config_path={PRIMARY}"] = ConfigResult(
+            "memcfg",
+            "structured://",
+            OmegaConf.create({}),
+            {"package": None},
+            list(_defaults(self.groups)),
+            True,
+        )
+        return OverridesParser.create().parse_overrides(overrides), repo
+
+    def _parse_overrides_and_create_caching_repo(
+        self, config_name: str | None, overrides: list[str]
+    ) -> tuple[list[Override], CachingConfigRepository]:
+        primary = _primary(self.groups, frozenset(self.vocabulary.keys))
+        ConfigStore.instance().repo[f"{PRIMARY}.yaml"] = (
+            primary  # its `store` would make a copy; Hydra makes one as it reads
+        )
+        parsed, repo = super()._parse_overrides_and_create_caching_repo(config_name, overrides)
+        return parsed, repo
 
     def _load_configuration_impl(self, config_name: str | None, overrides: list[str], *rest: Any, **named: Any) -> Any:
         self._begin(overrides)
@@ -90,7 +127,7 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
     def _begin(self, overrides: list[str]) -> None:
         lines = [line.lstrip("~").partition("=") for line in overrides]
         self.typed = {name: value for name, _, value in lines}
-        self.layers, self.passed_over, self.names_hydra = [], [], False
+        self.layers, self.passed_over, self.names_hydra, self.interpolates = [], [], False, False
 
     def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
         ranks = _ranks(defaults, self.typed)
@@ -114,7 +151,9 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
         elif path in chosen_by:
             name = f"{name}, chosen by {chosen_by[path]}"
         values = _leaves(loaded.config, self.vocabulary)
-        self.names_hydra |= "hydra" in str(loaded.config)
+        text = str(loaded.config)
+        self.names_hydra |= "hydra" in text
+        self.interpolates |= "${" in text
         asks = [key for key, value in values.items() if value == MISSING]
         given = {key: value for key, value in values.items() if key not in asks}
         return Layer(name, rank, given, _file(loaded, path), path, asks)
@@ -133,10 +172,7 @@ class Tree:
         self._set_by: dict[tuple[str, str], dict[str, Any]] = {}
         self.loader = Loader(search_path(plugin_folders, config_dir, searchpath), vocabulary)
         check_folders(self.loader.get_sources(), config_dir, searchpath)
-        primary = _primary(tuple(self.groups), frozenset(vocabulary.keys))
-        ConfigStore.instance().repo[f"{PRIMARY}.yaml"] = (
-            primary  # its `store` would make a copy; Hydra makes one as it reads
-        )
+        self.loader.groups = tuple(self.groups)
 
     @cached_property
     def groups(self) -> dict[str, tuple[str, ...]]:
@@ -200,11 +236,23 @@ class Tree:
 @lru_cache(maxsize=16)
 def _primary(groups: tuple[str, ...], keys: frozenset[str]) -> ConfigNode:
     """The primary config: every option missing, every group unset, presets last so that they may override."""
-    ordinary = [group for group in groups if group not in PRESETS]
-    presets = [group for group in PRESETS if group in groups]
-    defaults: list[Any] = [*({group: None} for group in ordinary), "_self_", *({group: None} for group in presets)]
+    before, presets = _ordered(groups)
+    defaults: list[Any] = [*({group: None} for group in before), "_self_", *({group: None} for group in presets)]
     node = OmegaConf.create({"defaults": defaults, "hydra": HYDRA, **_nested(keys)})
     return ConfigNode(f"{PRIMARY}.yaml", node, None, None, "memcfg")
+
+
+def _defaults(groups: tuple[str, ...]) -> Iterable[InputDefault]:
+    """The same defaults list as Hydra reads it."""
+    before, presets = _ordered(groups)
+    yield from (GroupDefault(group=group) for group in before)
+    yield ConfigDefault(path="_self_")
+    yield from (GroupDefault(group=group) for group in presets)
+
+
+def _ordered(groups: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Groups before the options themselves, and presets after them."""
+    return [group for group in groups if group not in PRESETS], [group for group in PRESETS if group in groups]
 
 
 # -------------------------------------------------------------------------------------------------------- layering
