@@ -52,7 +52,7 @@ def serve(path: str, kind: str) -> None:
     """Fork until nobody holds a lease; never returns. Says `ready` once it listens."""
     said = os.dup(1)
     os.dup2(2, 1)  # where some of what is loaded speaks
-    for name in LOADED[kind]:
+    for name in (*LOADED[kind], *(plugins() if kind == "light" else ())):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
@@ -87,6 +87,13 @@ def serve(path: str, kind: str) -> None:
         if not leases and listener not in ready:
             os.unlink(path)
             os._exit(0)
+
+
+def plugins() -> list[str]:
+    """The modules that declare memcfg's own plugins."""
+    from importlib.metadata import entry_points
+
+    return [entry.module for entry in entry_points(group="memcfg") if entry.dist and entry.dist.name == "memcfg"]
 
 
 def threads() -> list[str]:
