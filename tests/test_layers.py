@@ -1,6 +1,7 @@
 """Layers are one-way: what a package may import is written here, and the source is held to it."""
 
 import ast
+import functools
 import pathlib
 
 import pytest
@@ -29,10 +30,16 @@ FORBIDDEN = {
 }
 
 
+@functools.cache
+def parsed(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imports(path: pathlib.Path, *, top_level: bool) -> set[str]:
     """Modules that a file imports: at its top level (what its import costs), or anywhere in it."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = ast.walk(tree) if not top_level else _top(tree)
+    tree = parsed(path)
+    nodes = statements(tree, at_import=top_level)
     names: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -43,15 +50,16 @@ def imports(path: pathlib.Path, *, top_level: bool) -> set[str]:
     return names
 
 
-def _top(tree: ast.AST):
-    """Statements that run at import: not those in functions, nor those under `if TYPE_CHECKING`."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        yield node
-        yield from _top(node)
+def statements(node: ast.AST, *, at_import: bool):
+    """All statements; with `at_import` those that run at import: not in functions, nor under `if TYPE_CHECKING`."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, part, ()):
+            if at_import and isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            if at_import and isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            yield child
+            yield from statements(child, at_import=at_import)
 
 
 @pytest.mark.parametrize("layer", sorted(FORBIDDEN))

@@ -31,6 +31,7 @@ def names(linted):
     return [finding.name for finding in linted.found if "soup" in finding.name]
 
 
+@pytest.mark.slow
 def test_memcfgs_own_rules_are_clean():
     linted = lint_installed(load())
     assert [finding.name for finding in linted.found] == []

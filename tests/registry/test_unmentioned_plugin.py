@@ -43,6 +43,7 @@ def plugin(data, options):
     return Plugin(name="acme", options=[MODE], rules=rules, provides={"loss.type": ("acme",)})
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_plugin_that_is_not_mentioned_changes_nothing(own, data):

@@ -30,6 +30,7 @@ BAD = """<!doctype html><html lang="en"><body style="background: #fff"><p style=
 <script>console.log("hello"); nothing()</script></body></html>"""
 
 
+@pytest.mark.slow
 def test_pages_work_in_a_browser(looking, tmp_path, write_run):
     run = write_run(tmp_path / "swept" / "0")
     (run / "report.html").write_text(page_of(read(run)))

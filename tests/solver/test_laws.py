@@ -10,6 +10,7 @@ import sys
 from itertools import combinations, product
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -114,6 +115,7 @@ def changed(base, overrides):
     return Request({k: Choice(v, "command line") for k, v in choices.items()}, base.facts)
 
 
+@pytest.mark.slow
 @SOME
 @given(data=st.data())
 def test_every_repair_resolves_and_no_two_mean_the_same(data, random_bases, outcome):
@@ -127,6 +129,7 @@ def test_every_repair_resolves_and_no_two_mean_the_same(data, random_bases, outc
     assert not any(a == b for a, b in combinations(values, 2))
 
 
+@pytest.mark.slow
 @SOME
 @given(data=st.data())
 def test_repairs_are_minimal_and_every_single_change_that_mends_is_among_them(data, random_bases, outcome):
@@ -148,6 +151,7 @@ def test_repairs_are_minimal_and_every_single_change_that_mends_is_among_them(da
                     assert [show(d.value) for d in found.decisions.values()] in offered
 
 
+@pytest.mark.slow
 @SOME
 @given(data=st.data())
 def test_where_choices_could_mend_a_request_there_is_a_repair(data, random_bases, outcome):
@@ -208,6 +212,7 @@ def test_a_choice_that_nothing_reads_is_never_part_of_a_plan(data, random_bases,
         assert found.decisions == lenient.decisions
 
 
+@pytest.mark.slow
 def test_hash_seeds_change_nothing(tmp_path):
     script = tmp_path / "seeded.py"
     script.write_text(SEEDED, encoding="utf-8")

@@ -60,8 +60,12 @@ def test_a_block_that_is_never_seen_whole_is_refused(bench):
     )
 
 
-def test_nobody_else_notices():
+def test_knowing_it_costs_nothing():
     assert_light_import("memcfg_curriculum")
+
+
+@pytest.mark.slow
+def test_nobody_else_notices():
     assert_conservative(memcfg_curriculum.plugin)
 
 
@@ -92,6 +96,7 @@ REQUESTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_without_it_every_plan_is_the_same():
     """The whole way from words to a plan, config folders included, in processes with the plugin and without it."""
 

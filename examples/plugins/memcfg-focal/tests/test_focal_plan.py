@@ -25,6 +25,7 @@ def test_choosing_it_makes_it_active(bench):
     assert bench.resolve("loss.type=focal").value("focal.gamma") == 2.0
 
 
+@pytest.mark.slow
 def test_a_plan_that_does_not_choose_it_is_the_same_without_it():
     assert_conservative(memcfg_focal.plugin)
 
