@@ -20,15 +20,18 @@ READY, RESULT = "READY", "RESULT "
 
 def program(
     script: str, doc: str, cases: Sequence[str], prepare: Callable[[str, argparse.Namespace], Callable[[], dict[str, Any]]],
-    *, out: str, **options: Any,
+    *, out: str, timeout: float = 600, ahead: int = 1, show: Callable[[Path], None] | None = None, **options: Any,
 ) -> None:  # fmt: skip
     """A benchmark's command line: each case in a process of its own, or with `--case`, in such a process, that one.
 
     `options`: further flags and their defaults, False for a switch. `prepare(case, asked)` loads everything and returns what
-    measures."""
+    measures. `show` prints what is in a file of results: after they are there, and with `--show FILE` alone."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=out)
     parser.add_argument("--cases", default=",".join(cases))
+    parser.add_argument("--ahead", type=int, default=ahead, help="processes that load while one measures")
+    if show is not None:
+        parser.add_argument("--show", type=Path, help="only print what is in this file")
     for name, default in options.items():
         more: dict[str, Any] = {"action": "store_true"} if default is False else {"default": default}
         parser.add_argument(f"--{name}", **more, **({"type": int} if type(default) is int else {}))
@@ -40,11 +43,16 @@ def program(
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         measured(lambda: prepare(asked.case, asked))
         return
+    if show is not None and asked.show is not None:
+        show(asked.show)
+        return
     given = {f"--{name}": getattr(asked, name) for name in options}
     rest = [
         word for flag, value in given.items() if value for word in ((flag,) if value is True else (flag, str(value)))
     ]
-    run_all(script, asked.cases.split(","), [*rest, *asked.overrides], Path(asked.out))
+    run_all(script, asked.cases.split(","), [*rest, *asked.overrides], Path(asked.out), timeout, asked.ahead)
+    if show is not None:
+        show(Path(asked.out))
 
 
 def run_all(

@@ -19,6 +19,7 @@ from typing import Any
 
 from fresh import program
 from predict import CONFIGURATIONS
+from updates import Subject, ready, versions
 
 CASES = ("q06-chunked-ckpt", "g1-chunked", "l1-chunked", "q06-rows-1", "q17-bfd-8k", "q06-offload-all")
 STEPS = 5
@@ -26,41 +27,26 @@ STEPS = 5
 
 def prepared(case: str, asked: argparse.Namespace) -> Callable[[], dict[str, Any]]:
     """A case with everything loaded."""
-    import datasets  # noqa: F401
     import torch.profiler  # noqa: F401
-    import transformers.models  # noqa: F401
 
-    from memcfg.compose import resolve
-    from memcfg.engine import build, update  # noqa: F401
-    from memcfg.registry import load
-
-    registry = load()
-    words = CONFIGURATIONS.get(case, case).split()
-    plan = resolve([*words, *asked.overrides], registry=registry)
-    return lambda: _measured(plan, registry.hooks(plan))
+    plan, hooks = ready([*CONFIGURATIONS.get(case, case).split(), *asked.overrides])
+    return lambda: _measured(plan, hooks)
 
 
 def _measured(plan: Any, hooks: Any) -> dict[str, Any]:
     import torch
 
-    from memcfg.engine.build import build
-    from memcfg.engine.update import counted
-    from memcfg.planner.batches import full_rows, micro_batches
-
-    run = build(plan, hooks, data=False)
+    subject = Subject.built(plan, hooks)
+    run, count = subject.run, subject.count
     device = next(run.model.parameters()).device
-    simulation = hooks.simulation(plan=plan, stands_in={})
-    batches = micro_batches(plan, hooks, run.tokenizer, run.layout, simulation, full_rows(plan))
-    placed = [batch.to(device) for batch in batches]
-    count = counted(run.objective, batches)
+    placed = [batch.to(device) for batch in subject.batches]
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     taken = [_step(run, placed, count, wait) for _ in range(STEPS)][1:]
     host = {phase: round(min(one[phase] for one in taken), 3) for phase in taken[0] if phase != "step"}
     with torch.profiler.profile(record_shapes=True) as profile:
         _step(run, placed, count, wait)
     return {
-        "step_ms": round(min(one["step"] for one in taken), 3), "host_ms": host, "torch": torch.__version__,
-        "gpu": torch.cuda.get_device_name() if device.type == "cuda" else None, **_kernels(profile),
+        "step_ms": round(min(one["step"] for one in taken), 3), "host_ms": host, **versions(), **_kernels(profile),
     }  # fmt: skip
 
 

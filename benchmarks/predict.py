@@ -3,6 +3,7 @@
     python benchmarks/predict.py predict --out predicted.jsonl            needs no GPU
     python benchmarks/predict.py measure --out measured.jsonl             needs one
     python benchmarks/predict.py history --out history.jsonl --only q06-short,g1-ckpt     needs one
+    python benchmarks/predict.py measure --tiny --out tiny.jsonl          to try it on a CPU (times alone); `predict` too
     python benchmarks/predict.py compare [predicted.jsonl measured.jsonl] [--peers peers.jsonl] [--out report.json]
                                                                           those of results/ by default
 
@@ -24,8 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fresh import measured, run_all
+from updates import GIB, Once, Subject, in_use, peak, ready, versions
 
-GIB: Final = 1 << 30
 STEPS: Final = 7
 ENOUGH_S: Final = 3.0
 """After so many seconds and four steps no further step is timed: long steps are steady."""
@@ -95,6 +96,14 @@ CONFIGURATIONS: Final[dict[str, str]] = {
     "q06-liger": f"{Q06} {B4L2} liger=on {NONE}", "l1-liger-ckpt": f"{L1} {B4L2} liger=on",
 }  # fmt: skip
 
+TINY: Final[dict[str, str]] = {
+    "tiny": "model=tiny run.batch_size=2 truncation.max_length=64",
+    "tiny-lora": f"model=tiny run.batch_size=2 truncation.max_length=64 {LORA}",
+}
+"""Small enough for a CPU: to try the program out."""
+
+KNOWN: Final = CONFIGURATIONS | TINY
+
 LIMITED: Final = ("q06-nll-ckpt", "q06-chunked-ckpt", "q17-lora-nll", "q06-float32", "g1-chunked", "l1-offload-all")
 """Configurations that are also run under limits."""
 
@@ -111,7 +120,7 @@ def predict(name: str) -> dict[str, Any]:
         from memcfg.registry import load
 
         registry = load()
-        plan = resolve([f"assume.device={CARD}", *CONFIGURATIONS[name].split()], registry=registry)
+        plan = resolve([f"assume.device={CARD}", *KNOWN[name].split()], registry=registry)
         found = simulate(plan, registry.hooks(plan)).to_dict()
         del found["timeline"]
         return {"case": name, **found, "peak": found["peak"][:12], "wall": round(time.perf_counter() - began, 2)}
@@ -122,41 +131,27 @@ def predict(name: str) -> dict[str, Any]:
 def _measured(plan: Any, hooks: Any, limit: int | None, history: bool) -> dict[str, Any]:
     import torch
 
-    from memcfg.engine.build import build
-    from memcfg.engine.update import counted, gradients, step
-    from memcfg.planner.batches import full_rows, micro_batches
-
+    there = torch.cuda.is_available()
     if history:
         torch.cuda.memory._record_memory_history(context=None, max_entries=2_000_000)
     if limit is not None:
         torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(0).total_memory)
-    run = build(plan, hooks, data=False)
-    batches = micro_batches(
-        plan, hooks, run.tokenizer, run.layout, hooks.simulation(plan=plan, stands_in={}), full_rows(plan)
-    )
-    count = counted(run.objective, batches)
-    built, load = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
-    times, peaks = [], []
+    subject = Subject.built(plan, hooks)
+    built, load = (torch.cuda.memory_allocated(), peak()[0]) if there else (0, 0)
+    done: list[Once] = []
     for _ in range(2 if limit is not None or history else STEPS):
-        if len(times) >= 4 and sum(times) > 1e3 * ENOUGH_S:
+        if len(done) >= 4 and sum(one.ms for one in done) > 1e3 * ENOUGH_S:
             break
-        torch.cuda.reset_peak_memory_stats()
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        placed = [batch.to("cuda") for batch in batches]
-        gradients(run.model, placed, run.objective, contexts=run.contexts, denominator=count)
-        step(run.model, run.optimizer, max_grad_norm=plan.get("run.max_grad_norm"))
-        torch.cuda.synchronize()
-        times.append(1e3 * (time.perf_counter() - began))
-        peaks.append(torch.cuda.max_memory_allocated())
-        del placed
-    free, total = torch.cuda.mem_get_info()
+        done.append(subject.once())
+    used, total = in_use()
+    peaks = [one.allocated for one in done]
     return {
-        "allocated_bytes": max(peaks), "allocated_by_step": peaks, "reserved_bytes": _most_reserved(), "built_bytes": built, "load_bytes": load,
-        "outside_bytes": total - free - torch.cuda.memory_reserved(), "step_ms": round(min(times[1:]), 2),
-        "first_ms": round(times[0], 2), "retries": torch.cuda.memory_stats()["num_alloc_retries"],
-        "parameters": sum(p.numel() for p in run.model.parameters()), "torch": torch.__version__,
-        "gpu": torch.cuda.get_device_name(), "total_bytes": total, **({"history": _history()} if history else {}),
+        "allocated_bytes": max(peaks), "allocated_by_step": peaks, "reserved_bytes": _most_reserved(done), "built_bytes": built,
+        "load_bytes": load, "outside_bytes": used - torch.cuda.memory_reserved() if there else 0,
+        "step_ms": round(min(one.ms for one in done[1:]), 2), "first_ms": round(done[0].ms, 2),
+        "retries": torch.cuda.memory_stats()["num_alloc_retries"] if there else 0,
+        "parameters": sum(p.numel() for p in subject.run.model.parameters()), "total_bytes": total, **versions(),
+        **({"history": _history()} if history else {}),
     }  # fmt: skip
 
 
@@ -168,11 +163,11 @@ def _history() -> list[tuple[str, int, int]]:
     return [(event["action"], event["addr"], event["size"]) for event in events]
 
 
-def _most_reserved() -> int:
+def _most_reserved(done: Sequence[Once]) -> int:
     """The most that was reserved at any time: what is still reserved, as nothing is given back in these runs."""
     import torch
 
-    return max(torch.cuda.max_memory_reserved(), torch.cuda.memory_reserved())
+    return max(done[-1].reserved, torch.cuda.memory_reserved() if torch.cuda.is_available() else 0)
 
 
 def write(path: str, lines: Iterator[dict[str, Any]]) -> None:
@@ -203,18 +198,9 @@ def cases(names: Sequence[str], predicted: str | None) -> list[str]:
 
 def case(said: str) -> Callable[[], dict[str, Any]]:
     """One configuration, ready to be measured; with `+history`, what the allocator did is kept."""
-    import datasets  # noqa: F401
-    import peft  # noqa: F401
-    import transformers.models  # noqa: F401
-
-    from memcfg.compose import resolve
-    from memcfg.engine import build, update  # noqa: F401
-    from memcfg.registry import load
-
-    registry = load()
     name, _, limit = said.removesuffix("+history").partition("@")
-    plan = resolve(CONFIGURATIONS[name].split(), registry=registry)
-    return lambda: _measured(plan, registry.hooks(plan), int(limit) if limit else None, said.endswith("+history"))
+    plan, hooks = ready(KNOWN[name].split())
+    return lambda: _measured(plan, hooks, int(limit) if limit else None, said.endswith("+history"))
 
 
 # -------------------------------------------------------------------------------------------------------- comparing
@@ -253,6 +239,8 @@ def _unusable(predicted: dict[str, Any] | None, measured: dict[str, Any]) -> str
         return "there is no prediction"
     if "error" in predicted:
         return str(predicted["error"])
+    if not measured["allocated_bytes"]:
+        return "it was measured without a GPU, where nothing counts the peak"
     if predicted["parameters"] != measured["parameters"]:
         return f"another model: {measured['parameters']:,} parameters measured, {predicted['parameters']:,} predicted"
     return None
@@ -311,7 +299,7 @@ def _order(rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
 
 
 def _workload(name: str) -> tuple[str, ...]:
-    words = CONFIGURATIONS[name].split()
+    words = KNOWN[name].split()
     return tuple(w for w in words if w.startswith(("model.preset", "run.batch_size", "truncation", "run.accumulation")))
 
 
@@ -361,9 +349,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--peers", help="what other estimators say, for `compare`")
     parser.add_argument("--predicted", help="predictions: run under limits near them instead")
+    parser.add_argument("--tiny", action="store_true", help="two small configurations, which a CPU runs too")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    names = [name for name in CONFIGURATIONS if any(part in name for part in asked.only.split(","))]
+    known = TINY if asked.tiny else CONFIGURATIONS
+    names = [name for name in known if any(part in name for part in asked.only.split(","))]
     if asked.case:
         measured(lambda: case(asked.case))
     elif asked.what == "predict":

@@ -18,10 +18,10 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
-from fresh import measured, run_all
+from fresh import program
+from updates import GIB, Subject, in_use, ready, versions
 
 STEPS = 5
 LORA = ["peft=lora", "peft.dropout=0.0"]
@@ -50,66 +50,37 @@ SHAPE = ["model=shape", "model.preset=qwen3-1.7b", "model.dtype=bfloat16", "run.
 TOY = ["model=tiny", "model.dtype=float32", "run.batch_size=2"]
 
 
-def prepared(case: str, toy: bool, more: list[str]) -> Callable[[], dict[str, Any]]:
+def prepared(case: str, asked: argparse.Namespace) -> Callable[[], dict[str, Any]]:
     """Everything that a case needs, loaded without touching the GPU."""
-    import datasets  # noqa: F401
-    import torch  # noqa: F401
-
     import memcfg
-    from memcfg.engine import build, update  # noqa: F401
-    from memcfg.registry import load
 
+    toy: bool = asked.toy
+    if toy:
+        os.environ.setdefault("MEMCFG_OFFLOAD_REHEARSAL", "1")
     length = 96 if toy else 4096
-    asked = [
-        *(TOY if toy else SHAPE),
-        f"truncation.max_length={length}",
-        "run.learning_rate=1e-4",
-        *CASES[case][1],
-        *more,
-    ]
-    asked += ["truncation.max_length=200"] if toy and "16k" in case else []
+    words = [*(TOY if toy else SHAPE), f"truncation.max_length={length}", "run.learning_rate=1e-4", *CASES[case][1]]
+    words += [*asked.overrides, *(["truncation.max_length=200"] if toy and "16k" in case else [])]
     try:
-        plan = memcfg.resolve(asked)
+        plan, hooks = ready(words)
     except memcfg.MemcfgError as error:
         refusal = " ".join(str(error).split("\n"))
         return lambda: {"refused": refusal[:600]}
-    hooks = load().hooks(plan)
-    if plan["peft.method"] != "none":
-        import peft  # noqa: F401
     return lambda: _updates(plan, hooks)
 
 
 def _updates(plan: Any, hooks: Any) -> dict[str, Any]:
     import torch
 
-    from memcfg.engine.build import build
-    from memcfg.engine.update import counted, gradients, step
-    from memcfg.planner.batches import full_rows, micro_batches
-
     torch.manual_seed(0)  # adapters draw from it
-    run = build(plan, hooks, data=False)
-    words = run.model.config.get_text_config().vocab_size
-    rows = {"rows": lambda lengths: _random_rows(lengths, words)}
-    batches = micro_batches(plan, hooks, run.tokenizer, run.layout, rows, full_rows(plan))
-    count = counted(run.objective, batches)
-    norm = plan.get("run.max_grad_norm")
-    times, losses, peaks = [], [], []
+    subject = Subject.built(plan, hooks, rows=_random_rows)
+    done, device = [], 0
     for _ in range(STEPS):
-        _forget_peak()
-        begin = _now()
-        placed = [batch.to(plan.device) for batch in batches]
-        result = gradients(run.model, placed, run.objective, contexts=run.contexts, denominator=count)
-        step(run.model, run.optimizer, max_grad_norm=norm)
-        times.append(1e3 * (_now() - begin))
-        losses.append(float(result.loss))
-        peaks.append(_peak())
-        del placed, result
+        done.append(subject.once(losses=True))
+        device = max(device, in_use()[0])
     return {
-        "ms": round(min(times[1:]), 1), "first_ms": round(times[0], 1), "losses": losses,
-        "peak_gib": round(max(p["allocated"] for p in peaks) / 2**30, 3),
-        "reserved_gib": round(max(p["reserved"] for p in peaks) / 2**30, 3),
-        "device_gib": round(max(p["device"] for p in peaks) / 2**30, 3), "torch": torch.__version__,
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "ms": round(min(one.ms for one in done[1:]), 1), "first_ms": round(done[0].ms, 1), "losses": [one.loss for one in done],
+        "peak_gib": round(max(one.allocated for one in done) / GIB, 3),
+        "reserved_gib": round(max(one.reserved for one in done) / GIB, 3), "device_gib": round(device / GIB, 3), **versions(),
     }  # fmt: skip
 
 
@@ -119,32 +90,6 @@ def _random_rows(lengths: Any, words: int) -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(0)
     ids = [torch.randint(3, words, (sum(documents),), generator=generator) for documents in lengths]
     return [{"input_ids": row, "labels": row} for row in ids]
-
-
-def _now() -> float:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return perf_counter()
-
-
-def _forget_peak() -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-
-
-def _peak() -> dict[str, int]:
-    """Bytes of the most since the peak was forgotten, and what the driver says is in use now; zeros without a GPU."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return {"allocated": 0, "reserved": 0, "device": 0}
-    free, total = torch.cuda.mem_get_info()
-    allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    return {"allocated": allocated, "reserved": reserved, "device": total - free}
 
 
 def show(out: Path) -> None:
@@ -171,30 +116,15 @@ def _ratio(result: dict[str, Any], plain: dict[str, Any], name: str) -> str:
     return f"{result[name] / plain[name]:.2f}" if plain[name] else "-"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="results/techniques.jsonl")
-    parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--toy", action="store_true")
-    parser.add_argument("--show", type=Path, help="only print the table of this file")
-    parser.add_argument("--ahead", type=int, default=3, help="processes that load while one measures")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("overrides", nargs="*", help="further choices for every case")
-    args = parser.parse_args()
-    if args.show is not None:
-        show(args.show)
-        return
-    if args.case is None:
-        rest = [*(["--toy"] if args.toy else []), *args.overrides]
-        run_all(__file__, args.cases.split(","), rest, Path(args.out), timeout=90, ahead=args.ahead)
-        show(Path(args.out))
-        return
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if args.toy:
-        os.environ.setdefault("MEMCFG_OFFLOAD_REHEARSAL", "1")
-    measured(lambda: prepared(args.case, args.toy, args.overrides))
-
-
 if __name__ == "__main__":
-    main()
+    program(
+        __file__,
+        __doc__,
+        tuple(CASES),
+        prepared,
+        out="results/techniques.jsonl",
+        timeout=90,
+        ahead=3,
+        show=show,
+        toy=False,
+    )
