@@ -6,14 +6,16 @@ would move, and when the computation would wait. Outside a simulation nothing li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import torch
+
+Item = TypeVar("Item")
 
 RANK_VIEW: Final = "rank_view"
 """The stand-in (`memcfg_simulation`) that says how one of several processes holds the model: a `RankView`."""
@@ -78,6 +80,8 @@ class Watching(Protocol):
     def arrived(self, tensor: torch.Tensor) -> None: ...
 
     def emptied(self) -> None: ...
+
+    def repeated(self, items: Iterable[Item], alike: Callable[[Item], Any]) -> Iterator[Item]: ...
 
 
 _watching: ContextVar[Watching | None] = ContextVar("memcfg_simulated", default=None)
@@ -154,6 +158,18 @@ def emptied() -> None:
     watcher = _watching.get()
     if watcher is not None:
         watcher.emptied()
+
+
+def repeated(items: Iterable[Item], alike: Callable[[Item], Any]) -> Iterator[Item]:
+    """The items of a loop whose rounds are equal but for what tensors hold, wherever `alike` gives the same of their items. A
+    simulation runs them until two rounds in a row did the same, and takes it that those which are alike and follow do so too:
+    everything that they would show is told, but the loop does not see their items. Elsewhere all are given.
+
+        for span in repeated(spans, lambda span: span.stop - span.start):
+            out[span] = function(hidden[span])
+    """
+    watcher = _watching.get()
+    return iter(items) if watcher is None else watcher.repeated(items, alike)
 
 
 def fine() -> bool:

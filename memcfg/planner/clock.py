@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils.flop_counter import flop_registry
@@ -14,6 +14,12 @@ from torch.utils.flop_counter import flop_registry
 from memcfg.planner.hidden import SUMS
 from memcfg.planner.machine import Machine
 from memcfg.planner.values import tensors
+
+if TYPE_CHECKING:
+    from memcfg.planner.repeats import Round
+
+Advance = tuple[float, ...]
+"""How the clock went on, in seconds: a kernel's and the host's, the host's alone, or (empty) the host waited for the device."""
 
 VIEWS: Final = frozenset(
     f"aten::{name}"
@@ -71,6 +77,8 @@ class Clock:
         self._known: dict[Any, float] = {}
         self._asks: dict[Any, bool] = {}
         self._ends: deque[float] = deque(maxlen=QUEUE)
+        self.heard: Round | None = None
+        """What is told how the clock goes on, while something repeats."""
 
     @property
     def ms(self) -> float:
@@ -84,7 +92,7 @@ class Clock:
         plain loop, not from the modules of a model; what `hooked` ones save for the backward pass goes through Python."""
         machine = self.machine
         if func._schema.name in VIEWS:
-            self.host += (machine.native_view if native else machine.view) + self.modes * machine.mode
+            self.go_on(((machine.native_view if native else machine.view) + self.modes * machine.mode,))
             return
         seconds = self._known.get(key) if key is not None else None
         if seconds is None:
@@ -94,7 +102,16 @@ class Clock:
         host = machine.native if native else machine.launch
         self._launch(seconds, host + machine.hook if hooked else host)
         if self._asked(func, args):
-            self.host = max(self.host, self.device)
+            self.go_on(())
+
+    def go_on(self, by: Advance) -> None:
+        """Advance by what an operation took."""
+        if len(by) == 2:
+            self._launch(*by)
+            return
+        if self.heard is not None:
+            self.heard.told.append(by)
+        self.host = self.host + by[0] if by else max(self.host, self.device)
 
     def kernel(self, size: int) -> None:
         """A kernel that no operator shows, which reads and writes so many bytes."""
@@ -102,6 +119,8 @@ class Clock:
 
     def _launch(self, seconds: float, host: float) -> None:
         """A kernel that takes so long, after so much time of the host."""
+        if self.heard is not None:
+            self.heard.told.append((seconds, host))
         self.busy += seconds
         self.host += host + self.modes * self.machine.mode
         ends = self._ends
@@ -120,22 +139,26 @@ class Clock:
 
     def copy(self, size: int) -> None:
         """A copy to or from the host that the computation waits for."""
+        self._unlike()
         self.host += self.machine.launch
         self.device = max(self.device, self.host) + size / self.machine.host_copy
 
     def work(self, size: int) -> None:
         """The host's processors go over so many bytes of their own memory; nothing is launched meanwhile."""
+        self._unlike()
         self.host = max(self.host, self.device) + size / self.machine.host_memory
 
     def copy_beside(self, size: int) -> float:
         """A copy to or from the host on a stream of its own, begun after what the computation has been given so far.
         Returns when it will be through."""
+        self._unlike()
         self.host += self.machine.launch
         self.beside = max(self.beside, self.device, self.host) + size / self.machine.host_copy
         return self.beside
 
     def wait(self, until: float) -> None:
         """The computation goes on only then."""
+        self._unlike()
         self.device = max(self.device, until)
 
     def now(self) -> float:
@@ -144,7 +167,13 @@ class Clock:
 
     def later(self, seconds: float) -> None:
         """Host and device are so much further on, as after work like the last that was not simulated."""
+        self._unlike()
         self.host, self.device = self.host + seconds, self.device + seconds
+
+    def _unlike(self) -> None:
+        """What happens now is not told again."""
+        if self.heard is not None:
+            self.heard.odd = True
 
     def _seconds(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float:
         name, machine = func._schema.name, self.machine

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from memcfg.planner.clock import Clock
 from memcfg.planner.hidden import MATMULS, temporaries
 from memcfg.planner.host import NOTHING, Host
 from memcfg.planner.machine import Machine
+from memcfg.planner.repeats import Item, Round, rounds
 from memcfg.planner.trace import Trace
 from memcfg.planner.values import Values, tensors
 
@@ -114,6 +115,7 @@ class Tracker(TorchDispatchMode):
         self._shapes = _SHAPES
         self._workspaces: set[str] = set()
         self.interrupts: Sequence[int] = ()
+        self._heard: Round | None = None
         self._bury = self._died
 
     @classmethod
@@ -123,19 +125,53 @@ class Tracker(TorchDispatchMode):
     # ---------------------------------------------------------------------------------------------- what is told
 
     def enter(self, step: int, phase: str) -> None:
+        self._unlike()
         self.phase = phase
         self.trace.mark(step, phase)
 
     def told(self, size: int, kind: str, op: str) -> int:
         """A storage that no tensor shows. Returns its number, for `ended`."""
-        return self.trace.born(size, kind, self.phase, op, self.clock.ms)
+        number = self.trace.born(size, kind, self.phase, op, self.clock.ms)
+        if self._heard is not None:
+            self._heard.told.append(number)
+        return number
 
     def ended(self, number: int) -> None:
         self.trace.died(number, self.clock.ms)
+        if self._heard is not None:
+            self._heard.told.append(-number)
 
     def emptied(self) -> None:
         """Whole cached segments are given back to the device."""
+        self._unlike()
         self.trace.empty_cache()
+
+    def repeated(self, items: Iterable[Item], alike: Callable[[Item], Any]) -> Iterator[Item]:
+        """Those of `items` that are to be run one after the other: see `memcfg.simulated.repeated`."""
+        return rounds(self, items, alike) if self.watching and self._heard is None else iter(items)
+
+    def hear(self, heard: Round | None) -> None:
+        """From now on a round is told what happens."""
+        self._heard = self.clock.heard = heard
+
+    def aged(self, done: Round, count: int) -> bool:
+        """Whether all that a round has left is known, which then counts as left by the round that is `count` rounds later."""
+        left = set(done.born) - done.dead
+        graves = []
+        for grave in reversed(self._alive.values()):  # in the order of their numbers
+            if grave.number <= done.base:
+                break
+            graves.append(grave)
+        if {grave.number for grave in graves} != left:
+            return False
+        for grave in graves:
+            grave.number += count * len(done.born)
+        return True
+
+    def _unlike(self) -> None:
+        """What happens now is not told again."""
+        if self._heard is not None:
+            self._heard.odd = True
 
     @contextmanager
     def sized(self, size: Callable[[Tensor], int]) -> Iterator[None]:
@@ -153,6 +189,7 @@ class Tracker(TorchDispatchMode):
 
     def name(self, tensor: Tensor, kind: str) -> None:
         """Say what a tensor's storage is for."""
+        self._unlike()
         number = self.number(tensor) if tensor.is_meta else None
         if number is not None:
             self.trace.births[number - 1].kind = kind

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from memcfg import simulated
+
 Tensor = torch.Tensor
 Function = Callable[[Tensor], Tensor]
 
@@ -57,7 +59,7 @@ class _Pieces(torch.autograd.Function):
         inputs_wanted, sums = ctx.needs_input_grad[0], _Sums(ctx.parameters, many=ctx.pieces > 1)
         over_hidden = torch.empty_like(hidden) if inputs_wanted else None
         with ctx.random.again(), ctx.autocast():
-            for span in _spans(hidden.shape[-2], ctx.pieces):
+            for span in simulated.repeated(_spans(hidden.shape[-2], ctx.pieces), _size):
                 piece = hidden[..., span, :].detach().contiguous().requires_grad_(inputs_wanted)
                 with torch.enable_grad():
                     out = ctx.function(piece)
@@ -130,7 +132,7 @@ def _autocast(hidden: Tensor) -> Callable[[], Any]:
 @torch.no_grad()
 def _run(function: Function, hidden: Tensor, pieces: int) -> Tensor:
     out: Tensor | None = None
-    for span in _spans(hidden.shape[-2], pieces):
+    for span in simulated.repeated(_spans(hidden.shape[-2], pieces), _size):
         part = function(hidden[..., span, :].contiguous())
         if out is None:
             out = part.new_empty((*hidden.shape[:-1], part.shape[-1]))
@@ -143,3 +145,7 @@ def _spans(length: int, pieces: int) -> Iterator[slice]:
     """Pieces of equal length; the last may be shorter."""
     size = -(-length // pieces)
     return (slice(start, min(start + size, length)) for start in range(0, length, size))
+
+
+def _size(span: slice) -> int:
+    return int(span.stop - span.start)
