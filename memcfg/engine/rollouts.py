@@ -12,7 +12,7 @@ Over several processes each samples its own share of a round: completions lie in
 prompt together, and rewards are gathered before they are compared, so that a group may lie on two processes.
 
 The place in the data is `state_dict()`: it names the prompts taken, the round and the steps trained on it, all plain numbers;
-where a round is not over yet, its micro-batches are in it as tensors, as this process has them (`rank`).
+where a round is not over yet, its micro-batches are in it as tensors, as this process has them (`rank`), and its records.
 Everything random in sampling follows from the run's seed, the round's number and the process, so no random state is kept."""
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class RolloutLoader:
         self.epoch, self.position = 0, 0
         self.figures, self.held_out_figures = Figures(), Figures()
         self.records: Sequence[Mapping[str, Any]] = ()
+        """Of the completions of the step that was given last."""
+        self._records: list[Mapping[str, Any]] = []
         self.say: Callable[[str], None] = lambda text: None
         self._said = False
         self._made: list[Batch] | None = None
@@ -89,8 +91,12 @@ class RolloutLoader:
             raise ValueError("of what is sampled only the next step can be looked at")
         if self._made is None:
             self._made = self._sample()
+        return self._made[self._within()]
+
+    def _within(self, size: int = 1) -> slice:
+        """Where the next step lies in its round, in parts of `size` to a micro-batch."""
         begin = self.used * self.sizes.step % self.sizes.whole
-        return self._made[begin : begin + self.sizes.step]
+        return slice(begin * size, (begin + self.sizes.step) * size)
 
     def __iter__(self) -> Iterator[list[Batch]]:
         while True:
@@ -98,6 +104,7 @@ class RolloutLoader:
             for learned in self._fresh:
                 self.figures.add(learned.figures)
             self._fresh = []
+            self.records = self._records[self._within(self.batches.batch_size * self.objective.per_row)]
             self._advance()
             yield step
 
@@ -114,6 +121,7 @@ class RolloutLoader:
             "prompts": self.prompts, "round": self.round, "used": self.used,
             "epoch": self.epoch, "position": self.position,
             "batches": [packed(batch) for batch in self._made or ()] if unfinished else None,
+            "records": self._records if unfinished else [],
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -128,6 +136,7 @@ class RolloutLoader:
         self.prompts, self.round, self.used = state["prompts"], state["round"], state["used"]
         self.epoch, self.position = state["epoch"], state["position"]
         self._made = None if state["batches"] is None else [unpacked(batch) for batch in state["batches"]]
+        self._records = list(state.get("records", []))
 
     def held_out(self, rows: Any) -> Iterator[Batch]:
         """This process's micro-batches of completions to these prompts, always sampled with the same seeds. Groups are whole
@@ -163,7 +172,7 @@ class RolloutLoader:
         spent = {"sampling_seconds": self.sampler.seconds - before}
         found = [self._made_of(each, several=self.sizes.steps > 1) for each in rounds]
         self._fresh = [replace(learned, figures={**learned.figures, **spent}) for _, learned in found]
-        self.records = [record for learned in self._fresh for record in learned.records]
+        self._records = [record for learned in self._fresh for record in learned.records]
         made = [batch for batches, _ in found for batch in batches]
         if not self._said and not any(bool(documents.learned(batch).any()) for batch in made):
             self._said = True

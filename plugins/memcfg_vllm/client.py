@@ -55,11 +55,11 @@ class Client:
         found: dict[str, Any] = model
         return found
 
-    def other(self, seen: str) -> RunError:
+    def other(self, seen: str) -> Away:
         """Something else than vLLM answers."""
         text = f"what answers at `{self.url}` is no vLLM server: {seen}"
         fix = f"say where it is: vllm.server_url=URL; or start one: {START}"
-        return RunError(Problem(text, key="vllm.server_url", fix=fix))
+        return Away(Problem(text, key="vllm.server_url", fix=fix))
 
     def ask(self, path: str, body: Any = None) -> Any:
         """The answer to a GET, or to a POST of `body`, read as JSON. Raises `RunError` for a server that is away, or that
@@ -77,14 +77,15 @@ class Client:
             raise self.other(f"`{path}` sent no JSON but {shortened(text)}") from error
 
     def _patiently(self, path: str, body: Any) -> str:
-        """One lost connection is no reason to end a run: all that is asked may be asked twice."""
+        """One lost connection is no reason to end a run: all that is asked may be asked twice. One answer that did not come in
+        time is: the others would not either."""
         for left in reversed(range(TRIES)):
             try:
                 return self._sent(path, body)
             except HTTPError:
                 raise
-            except (OSError, HTTPException):
-                if not left:
+            except (OSError, HTTPException) as error:
+                if not left or isinstance(getattr(error, "reason", error), TimeoutError):
                     raise
                 time.sleep(self.pause)
         raise AssertionError("unreachable")

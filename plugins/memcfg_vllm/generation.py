@@ -4,8 +4,9 @@ Where vLLM runs, in this process or behind a server, is a `Backend`'s matter; wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import torch
 
@@ -14,10 +15,12 @@ from memcfg.rollouts import Sample
 from memcfg_vllm.phases import Phases
 from memcfg_vllm.same import Same
 from memcfg_vllm.teams import Team, everywhere
-from memcfg_vllm.weights import check, version
+from memcfg_vllm.weights import check, version, vocabulary
 
 T = TypeVar("T")
 
+ROUNDING: Final = 1e-3
+"""How far above zero a log-probability may come out."""
 HERE = ("vllm.max_model_length", "vllm.max_model_length={}")
 THERE = ("vllm.server_url", "start the server with --max-model-len {}")
 
@@ -52,7 +55,7 @@ class VLLMGeneration:
         self.drawn, self.ends = dict(drawn), list(ends)
         self.loads, self.naps, self.completions = 0, 0, 0
         self._model: torch.nn.Module | None = None
-        self._version = -1
+        self._version, self._known = -1, 0
 
     def wake(self, part: str) -> None:
         """Wake the `weights` or the `cache`, where they are asleep."""
@@ -69,7 +72,7 @@ class VLLMGeneration:
         _asked("taking over the weights", lambda: self.backend.load(model))
         self.phases.end_loading()
         self.loads += 1
-        self._model, self._version = model, version(model)
+        self._model, self._version, self._known = model, version(model), vocabulary(model)
 
     def generate(self, prompts: Sequence[Sequence[int]], *, seed: int | None, limit: int) -> list[Sample]:
         """One completion for each prompt. Each has a seed of its own, which follows from `seed` and its place: equal prompts
@@ -106,7 +109,10 @@ class VLLMGeneration:
             return []
         prompts, requests = [prompt for prompt, _ in asked], [request for _, request in asked]
         self._check(prompts, limit)
-        return _whole(self.backend.complete(prompts, requests), len(prompts))
+        found = whole(self.backend.complete(prompts, requests), len(prompts))
+        for sample in found:
+            refuse_nonsense(sample, limit, self._known)
+        return found
 
     def _check(self, prompts: Sequence[Sequence[int]], limit: int) -> None:
         if not all(prompts):
@@ -117,15 +123,31 @@ class VLLMGeneration:
             raise RunError(Problem(text, key=self.longer[0], fix=self.longer[1].format(longest)))
 
 
-def _whole(found: Sequence[Sample | None], expected: int) -> list[Sample]:
-    """Raises `RunError` unless every prompt has a completion with as many log-probabilities as tokens."""
+def whole(found: Sequence[Sample | None], expected: int) -> list[Sample]:
+    """Raises `Away` unless every prompt has a completion with as many log-probabilities as tokens."""
     done = [sample for sample in found if sample is not None]
     if len(done) != expected:
-        raise RunError(Problem(f"vLLM completed {len(done)} of {expected} prompts", key="generation.backend"))
+        raise Away(Problem(f"vLLM completed {len(done)} of {expected} prompts", key="generation.backend"))
     if any(not sample.ids or len(sample.logprobs or ()) != len(sample.ids) for sample in done):
         text = "vLLM gave a completion without a log-probability for each of its tokens"
-        raise RunError(Problem(text, key="generation.backend"))
+        raise Away(Problem(text, key="generation.backend"))
     return done
+
+
+def refuse_nonsense(sample: Sample, limit: int, known: int) -> None:
+    """Raises `Away` for a completion that the trained model could not have made: of more than `limit` tokens, of tokens beyond
+    the `known` ones, or with log-probabilities that are none. On a GPU such a token would end the process."""
+    wrong = next((token for token in sample.ids if not 0 <= token < known), None)
+    odd = next((score for score in sample.logprobs or () if not -math.inf < score <= ROUNDING), None)
+    if wrong is not None:
+        text = f"vLLM sampled token {wrong}, and the trained model knows {known:,}"
+    elif len(sample.ids) > limit:
+        text = f"vLLM gave a completion of {len(sample.ids):,} tokens where at most {limit:,} were asked for"
+    elif odd is not None:
+        text = f"vLLM gave {odd:g} for the log-probability of a token"
+    else:
+        return
+    raise Away(Problem(text, key="generation.backend"))
 
 
 def _asked(doing: str, work: Callable[[], T]) -> T:

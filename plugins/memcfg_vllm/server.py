@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from memcfg import Problem, RunError
+from memcfg import Away, Problem, RunError
 from memcfg.rollouts import Sample
 from memcfg_vllm.client import Client
 from memcfg_vllm.engine import ENDED
@@ -67,10 +67,13 @@ class Served:
             if choice["finish_reason"] not in ENDED:
                 return None
             scores = [float(score) for score in choice["logprobs"]["token_logprobs"]]
-            return Sample([int(token) for token in choice["token_ids"]], ENDED[choice["finish_reason"]], scores)
+            ids = list(choice["token_ids"])
+            if any(type(token) is not int for token in ids):
+                raise TypeError("a token id is a whole number")
+            return Sample(ids, ENDED[choice["finish_reason"]], scores)
         except (KeyError, TypeError, ValueError) as error:
             text = f"the vLLM server at `{self.client.url}` sent no token ids with log-probabilities"
-            raise RunError(Problem(text, key="vllm.server_url", fix="it must be vLLM 0.22 or newer")) from error
+            raise Away(Problem(text, key="vllm.server_url", fix="it must be vLLM 0.22 or newer")) from error
 
     def close(self) -> None:
         self.transfer.close()

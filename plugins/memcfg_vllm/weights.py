@@ -49,6 +49,12 @@ def dtype_of(inner: Any) -> torch.dtype:
     return found
 
 
+def vocabulary(model: torch.nn.Module) -> int:
+    """How many tokens the model knows; a number of its configuration, as its weights may be shards."""
+    inner: Any = causal_model(model)
+    return int(inner.config.get_text_config().vocab_size)
+
+
 def version(model: torch.nn.Module) -> int:
     """A number that changes whenever a trained parameter is written to, as far as torch counts it."""
     return sum(p._version for p in model.parameters() if p.requires_grad)

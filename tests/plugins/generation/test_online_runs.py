@@ -149,6 +149,19 @@ def test_a_round_serves_several_updates_and_a_run_goes_on_within_one(tmp_path: P
     for step in (4, 5, 6):
         for name in ("loss", "grad_norm", "reward", "clip_ratio/region", "kl"):
             assert rest[step].get(name) == whole[step].get(name), (step, name)
+    shown = completions(tmp_path / "whole")
+    assert shown[1] == shown[3], "each step shows the completions that it was trained on itself"
+    assert shown[2] == shown[4]
+    assert not {one["completion"] for one in shown[1]} & {one["completion"] for one in shown[2]}
+    assert completions(tmp_path / "rest") == {step: shown[step] for step in (4, 5, 6)}
+
+
+def completions(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    """What is shown of each step, without its number."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for line in lines(folder / "completions.jsonl"):
+        found.setdefault(line.pop("step"), []).append(line)
+    return found
 
 
 def test_a_step_may_be_sampled_in_parts(tmp_path: Path) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memcfg import RequestError, RunError
+from memcfg import Away, RequestError, RunError
 
 pytestmark = pytest.mark.torch
 
@@ -32,7 +34,7 @@ class Fake:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
-        self.bias = 0.0
+        self.bias = self.slow = 0.0
         self.answers: dict[str, tuple[int, str]] = {}
         fake = self
 
@@ -51,6 +53,11 @@ class Fake:
                 answer = json.dumps(fake.answer(self.path, body))
                 code, text = fake.answers.get(self.path) or (200, answer)
                 data = text.encode()
+                time.sleep(fake.slow)
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    self.sent(code, data)
+
+            def sent(self, code: int, data: bytes) -> None:
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -162,6 +169,21 @@ def test_a_server_that_is_away_is_waited_for_and_then_named() -> None:
     )
 
 
+def completion(ids: list[Any], scores: list[float]) -> str:
+    found = {"token_ids": ids, "finish_reason": "stop", "logprobs": {"token_logprobs": scores}}
+    return json.dumps({"choices": [found]})
+
+
+def test_an_answer_that_does_not_come_in_time_is_not_asked_for_again(fake: Fake) -> None:
+    """It would not come the second time either, and the limit is one for any answer."""
+    from memcfg_vllm.client import Client
+
+    fake.slow = 0.5
+    with pytest.raises(Away, match="no longer answers: timed out"):
+        Client(fake.url, 0.1, pause=0.01).ask("/version")
+    assert [path for path, _ in fake.asked] == ["/version"]
+
+
 @pytest.mark.parametrize(
     ("path", "code", "text", "message"),
     [
@@ -175,15 +197,25 @@ def test_a_server_that_is_away_is_waited_for_and_then_named() -> None:
             "/v1/completions", 200, '{"choices": [{"token_ids": [1], "finish_reason": "abort", "logprobs": null}]}',
             "vLLM completed 0 of 3 prompts",
         ),
+        ("/v1/completions", 200, "<html>", "is no vLLM server: `/v1/completions` sent no JSON but `<html>`"),
+        ("/v1/completions", 200, completion([1.5], [-0.5]), "sent no token ids with log-prob"),
+        ("/v1/completions", 200, completion([100000], [-0.5]), "vLLM sampled token 100000, and the trained model knows "),
+        ("/v1/completions", 200, completion([-1], [-0.5]), "vLLM sampled token -1, and the trained model knows "),
+        ("/v1/completions", 200, completion([1] * 5, [-0.5] * 5), "a completion of 5 tokens where at most 4 were asked for"),
+        ("/v1/completions", 200, completion([1, 2], [-0.5, float("nan")]), "gave nan for the log-probability of a token"),
+        ("/v1/completions", 200, completion([1, 2], [float("-inf"), -0.5]), "gave -inf for the log-probability of a token"),
+        ("/v1/completions", 200, completion([1, 2], [-0.5, 0.5]), "gave 0.5 for the log-probability of a token"),
     ],
 )  # fmt: skip
 def test_a_server_that_does_something_else(
     bench: Any, fake: Fake, tmp_path: Path, path: str, code: int, text: str, message: str
 ) -> None:
+    """The run is sound whatever its server says: it is saved before it ends."""
     fake.answers[path] = (code, text)
     with pytest.raises(RunError) as caught:
         a_round(served(fake, tmp_path), bench.model(0).float())
     assert message in str(caught.value)
+    assert isinstance(caught.value, Away) or path == "/reset_prefix_cache"
     if code == 404:
         assert str(caught.value).endswith(
             "start it with its development interface: VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode "
