@@ -85,8 +85,14 @@ class Rewards:
         return torch.tensor(columns, dtype=torch.float64).T.contiguous()
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
-        """The weighted sum of the functions' values: float64 [completions]."""
-        return values @ torch.tensor(self.weights, dtype=torch.float64, device=values.device)
+        """The weighted sum of the functions' values: float64 [completions]. Raises `RunError` for one that float32 does not
+        hold."""
+        found = values @ torch.tensor(self.weights, dtype=torch.float64, device=values.device)
+        if not bool((found.abs() <= LARGEST).all()):
+            largest = float(found.abs().max())
+            text = f"the weighted sum of a completion's rewards is {largest:.3g}, which is more than float32 holds"
+            raise RunError(Problem(text, key="rewards.weights", fix="smaller weights, or smaller rewards"))
+        return found
 
 
 def chosen(found: Sequence[Any], names: Sequence[str], weights: Sequence[float] | None, tokenizer: Any) -> Rewards:
@@ -102,7 +108,7 @@ def chosen(found: Sequence[Any], names: Sequence[str], weights: Sequence[float] 
             text = f"`{name}` is named {list(names).count(name)} times, and its figures would be one another's"
             raise RequestError(Problem(text, key=OPTION, fix="name it once, with its weight in `rewards.weights`"))
         if name not in offered:
-            near = tuple(difflib.get_close_matches(name, offered, n=2))
+            near = _near(name, offered)
             text = f"there is no reward function `{name}` ({_listed(offered)})"
             raise RequestError(Problem(text, key=OPTION, nearest=near))
     given = [1.0] * len(names) if weights is None else list(weights)
@@ -110,6 +116,13 @@ def chosen(found: Sequence[Any], names: Sequence[str], weights: Sequence[float] 
         text = f"{given} is not one number for each of the {len(names)} reward functions"
         raise RequestError(Problem(text, key="rewards.weights"))
     return Rewards([offered[name] for name in names], [float(w) for w in given], tokenizer)
+
+
+def _near(name: str, offered: Mapping[str, Any]) -> tuple[str, ...]:
+    """What may have been meant: a name that is like it; of `module.function`, the function of that module."""
+    module, dot, function = name.rpartition(".")
+    near = tuple(difflib.get_close_matches(name, offered, n=2))
+    return near or ((f"{module}:{function}",) if dot and module and function else ())
 
 
 def by_name(found: Sequence[Any], kind: type[Reward] | type[Judge]) -> dict[str, Any]:

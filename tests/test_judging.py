@@ -109,6 +109,7 @@ def test_names_and_weights_must_fit() -> None:
     said = []
     for names, weights in (
         (["lenght"], None), ([], None), (["length"], [1.0, 2.0]), (["length"] * 2, None), ([3], None),
+        (["mine.score"], None), (["mine."], None),
     ):  # fmt: skip
         with pytest.raises(RequestError) as caught:
             chosen(found, names, weights, None)
@@ -121,10 +122,27 @@ def test_names_and_weights_must_fit() -> None:
         "`rewards.functions`: `length` is named 2 times, and its figures would be one another's\n"
         "  name it once, with its weight in `rewards.weights`",
         "`rewards.functions`: `3` is no name of a reward function",
+        "`rewards.functions`: there is no reward function `mine.score` (there are `length`, `format`); did you mean `mine:score`?",
+        "`rewards.functions`: there is no reward function `mine.` (there are `length`, `format`)",
     ]
     with pytest.raises(RunError) as twice:
         chosen([*found, Reward("length", list)], ["length"], None, None)
     assert str(twice.value) == "`rewards.functions`: two plugins bring a reward named `length`"
+
+
+@pytest.mark.parametrize("weight", [1e39, -1e300])
+def test_a_sum_that_float32_does_not_hold_is_refused(weight: float) -> None:
+    """Its deviation would overflow, and every advantage be zero without a word."""
+    from memcfg import RunError
+    from memcfg.judging import Reward, Rewards
+
+    rewards = Rewards([Reward("one", lambda: [0.0, 1.0, 2.0, 3.0])], [weight], WORDS)
+    with pytest.raises(RunError) as caught:
+        rewards.total(rewards(sampled()))
+    assert str(caught.value) == (
+        f"`rewards.weights`: the weighted sum of a completion's rewards is {abs(3 * weight):.3g}, which is more than float32 "
+        "holds\n  smaller weights, or smaller rewards"
+    )
 
 
 @pytest.mark.parametrize(

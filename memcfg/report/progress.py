@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from memcfg.report.console import Terminal
-from memcfg.report.words import duration
+from memcfg.report.words import duration, figure
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -88,8 +88,8 @@ class TrainingTalk:
 
 
 def _said(values: Mapping[str, Any]) -> str:
-    parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
-    parts += [f"reward {values['reward']:.3f}"] if "reward" in values else []
+    parts = [f"loss {figure(values['loss'])}"] if "loss" in values else []
+    parts += [f"reward {figure(values['reward'])}"] if "reward" in values else []
     parts += [f"held-out {values['eval_loss']:.3f}"] if "eval_loss" in values else []
     parts += [f"{values['tokens_per_second']:,.0f} tokens/s"] if values.get("tokens_per_second") else []
     return "  ".join(parts)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from memcfg.report.words import count, duration, gib, wrapped
+from memcfg.report.words import count, duration, figure, gib, wrapped
 
 SHOWN: Final = 4
 """Completions that the summary shows."""
 WIDTH: Final = 30
 """Characters of a prompt or a completion that it shows."""
+LEAST: Final = 0.0005
+"""The smallest loss that is shown as one."""
 
 
 def header(device: str, run_dir: str) -> str:
@@ -37,7 +39,9 @@ def _completions(report: Mapping[str, Any]) -> list[str]:
     """A few completions that were sampled last, one to a line, each with its reward."""
     found = (report.get("completions") or [])[:SHOWN]
     width = max((len(_short(one["prompt"])) for one in found), default=0)
-    rows = [f"  {one['reward']:6.3f}  {_short(one['prompt']):<{width}}  {_short(one['completion'])}" for one in found]
+    rows = [
+        f"  {figure(one['reward']):>6}  {_short(one['prompt']):<{width}}  {_short(one['completion'])}" for one in found
+    ]
     return ["", "  sampled last, with their rewards", *rows] if rows else []
 
 
@@ -50,8 +54,9 @@ def _short(said: Any) -> str:
 
 def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     ledger: Mapping[str, Any] = report.get("ledger") or {}
-    yield "loss", change(report.get("loss_first"), report.get("loss_last"))
-    yield "held-out loss", change(report.get("eval_loss_first"), report.get("eval_loss_last"))
+    fixed = report.get("reward_last") is None  # else each loss is one over other completions
+    yield "loss", change(report.get("loss_first"), report.get("loss_last"), share=fixed)
+    yield "held-out loss", change(report.get("eval_loss_first"), report.get("eval_loss_last"), share=fixed)
     yield "reward", change(report.get("reward_first"), report.get("reward_last"), share=False)
     yield "tokens", _tokens(ledger)
     yield "rows", _dropped_rows(ledger)
@@ -64,11 +69,11 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def change(first: float | None, last: float | None, *, share: bool = True) -> str:
-    """A loss before and after; with `share` also which part of its start is left."""
+    """A number before and after; with `share` also which part of its start is left, where there is one."""
     if first is None or last is None:
-        return "" if last is None else f"{last:.3f}"
-    part = f" ({100 * last / first:.0f} % of its start)" if share and first > 0 else ""
-    return f"{first:.3f} → {last:.3f}{part}"
+        return "" if last is None else figure(last)
+    part = f" ({100 * last / first:.0f} % of its start)" if share and first >= LEAST and last >= 0 else ""
+    return f"{figure(first)} → {figure(last)}{part}"
 
 
 def _tokens(ledger: Mapping[str, Any]) -> str:

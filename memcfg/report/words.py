@@ -18,6 +18,9 @@ NARROWEST: Final = 30
 
 GIB: Final = 2**30
 
+LARGE: Final = 1e6
+"""Losses and rewards from here on are written to a few digits."""
+
 _IN_TICKS = re.compile("`[^`]*`")
 _STUCK: Final = "\x00"
 """Stands for a blank at which no line may end; text has none of its own."""
@@ -82,3 +85,8 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def figure(value: float) -> str:
+    """A loss or a reward, to thousandths; a large one to a few digits."""
+    return f"{value:.3f}" if abs(value) < LARGE else f"{value:.4g}"

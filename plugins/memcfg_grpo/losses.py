@@ -49,7 +49,9 @@ class Settings:
 
 def advantages(rewards: Tensor, group: int, scale: str) -> Tensor:
     """The advantage of each completion [n], whose groups lie together: its reward less the mean of its group, divided by the
-    sample deviation of its `group`, of the whole `batch`, or by nothing (`none`)."""
+    sample deviation of its `group`, of the whole `batch`, or by nothing (`none`). Zero in a group of one."""
+    if group == 1:
+        return torch.zeros_like(rewards)
     grouped = rewards.view(-1, group)
     found = grouped - grouped.mean(1, keepdim=True)
     if scale == "group":

@@ -21,7 +21,7 @@ BUILT_IN = (Reward("kinds", kinds), Reward("finished", finished))
 @hookimpl
 def memcfg_rewards(plan: Plan, found: list[Any], bench: Bench) -> list[Any]:
     """Names with a colon are functions of modules."""
-    named = [name for name in plan["rewards.functions"] if isinstance(name, str) and ":" in name]
+    named = dict.fromkeys(name for name in plan["rewards.functions"] if isinstance(name, str) and ":" in name)
     judge = plan.get("online_dpo.judge")
     judges = [Judge(judge, imported(judge, plan, "online_dpo.judge"))] if judge and ":" in judge else []
     models = _models(plan, bench) if judge is None else []
@@ -69,8 +69,11 @@ def imported(name: str, plan: Plan, option: str) -> Callable[..., Any]:
     if not plan["rewards.trust_code"]:
         text = f"`{name}` is code of its own, which is imported only where you say so"
         raise RequestError(Problem(text, key=option, fix="rewards.trust_code=true"))
-    _look_here()
     module, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        text = f"`{name}` does not name a module and a function of it"
+        raise RequestError(Problem(text, key=option, fix="write `my_rewards:score` for `score` of `my_rewards.py`"))
+    _look_here()
     try:
         function = getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:

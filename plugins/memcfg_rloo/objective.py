@@ -106,7 +106,9 @@ class LeaveOneOut(SampledPolicy):
 
 def advantages(rewards: Tensor, group: int, *, normalize: bool) -> Tensor:
     """Each reward [n] less the mean of the others of its group (which lie together); with `normalize` less their mean and
-    divided by their sample deviation, over all groups."""
+    divided by their sample deviation, over all groups. Zero in a group of one."""
+    if group == 1:
+        return torch.zeros_like(rewards)
     grouped = rewards.view(-1, group)
     others = (grouped.sum(1, keepdim=True) - grouped) / (group - 1)
     found = (grouped - others).view(-1)

@@ -230,6 +230,23 @@ trained 80 steps in 41.2 s
     )
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "reward", "line"),
+    [
+        (7.62, 5.03, None, "7.620 → 5.030 (66 % of its start)"),
+        (7.62, 5.03, 0.5, "7.620 → 5.030"),  # each over other completions: no part of anything
+        (1e-9, -0.181, None, "0.000 → -0.181"),
+        (0.0, 0.0, None, "0.000 → 0.000"),
+        (0.5, -0.1, None, "0.500 → -0.100"),
+        (0.0001, 0.002, None, "0.000 → 0.002"),
+        (5e37, 5e37, 1.0, "5e+37 → 5e+37"),
+    ],
+)
+def test_a_loss_shows_which_part_is_left_only_where_there_is_one(first, last, reward, line):
+    said = summary({"loss_first": first, "loss_last": last, "reward_first": reward, "reward_last": reward})
+    assert said.splitlines()[2].split(maxsplit=1)[1] == line
+
+
 def test_the_summary_leaves_out_what_was_not_measured():
     report = {**REPORT, "predicted_bytes": int(1.26 * 2**30)}
     assert "  peak memory    1.25 GiB (predicted 1.26 GiB, +0.80 %)\n" in summary(report)

@@ -211,6 +211,11 @@ def test_advantages(scale: str, expected: list[float]) -> None:
     assert found.tolist() == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_a_group_of_one_which_evaluation_may_have_is_neither_good_nor_bad(scale: str) -> None:
+    assert advantages(torch.tensor(REWARDS, dtype=torch.float64), 1, scale).tolist() == [0.0] * 8
+
+
 @pytest.mark.parametrize(
     ("mode", "low", "high", "expected"),
     [

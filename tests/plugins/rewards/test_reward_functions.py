@@ -62,3 +62,27 @@ def test_modules_of_the_working_directory_are_found_by_the_program_too(tmp_path,
     monkeypatch.delitem(sys.modules, "json")
     assert imported("json:dumps", {"rewards.trust_code": True}, "rewards.functions")([1]) == "[1]"
     monkeypatch.delitem(sys.modules, "mine_here")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["mine:", ":score", "./mine.py:score", "..mine:score", "mine:Scores.score", "a:b:c"])
+def test_what_does_not_name_a_function_of_a_module_is_told_how_to(name: str) -> None:
+    from memcfg_rewards.hooks import imported
+
+    with pytest.raises(RequestError) as caught:
+        imported(name, {"rewards.trust_code": True}, "rewards.functions")
+    assert str(caught.value) == (
+        f"`rewards.functions`: `{name}` does not name a module and a function of it\n"
+        "  write `my_rewards:score` for `score` of `my_rewards.py`"
+    )
+
+
+@pytest.mark.torch
+def test_a_function_that_is_named_twice_is_given_once(monkeypatch) -> None:
+    """So that what is said of it is that it is named twice, not that two plugins bring it."""
+    from memcfg_rewards import hooks
+
+    monkeypatch.setattr(hooks, "imported", lambda name, plan, option: len)
+    plan = {"rewards.functions": ["mine:score", "mine:score"], "rewards.models": [], "rewards.trust_code": True}
+    found = hooks.memcfg_rewards(plan, [], None)
+    assert [reward.name for reward in found] == ["kinds", "finished", "mine:score"]

@@ -23,6 +23,11 @@ def test_each_is_compared_with_the_others_of_its_prompt() -> None:
     assert found.tolist() == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3, 0, 0, 0, 0])
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_group_of_one_which_evaluation_may_have_is_neither_good_nor_bad(normalize: bool) -> None:
+    assert advantages(torch.tensor(REWARDS, dtype=torch.float64), 1, normalize=normalize).tolist() == [0.0] * 8
+
+
 @pytest.mark.parametrize("rewards", [REWARDS, [2.0] * 8, [1e-9, 0, 0, 0, 0, 0, 0, 0]])
 def test_dividing_by_the_deviation_never_explodes(rewards: list[float]) -> None:
     found = advantages(torch.tensor(rewards, dtype=torch.float64), 4, normalize=True)
