@@ -76,8 +76,11 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
         something names that node, and where Hydra refuses: then the whole is to be composed, which says why."""
         if any("hydra" in line for line in overrides):
             return None
-        config = None if any("${" in line for line in overrides) else self._composed(overrides, lean=True)
-        return self._composed(overrides, lean=False) if config is None or self.interpolates else config
+        if not any("${" in line for line in overrides):
+            config = self._composed(overrides, lean=True)
+            if config is None or not self.interpolates:
+                return config
+        return self._composed(overrides, lean=False)
 
     def _composed(self, overrides: list[str], *, lean: bool) -> DictConfig | None:
         """`lean`: of the options only those that are set, which is most of the work saved. An interpolation may look for one
