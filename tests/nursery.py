@@ -28,8 +28,12 @@ LEASE = b"lease"
 """Sent by who wants the service to last: it ends with the last connection that sent this."""
 
 LIGHT = (
-    "memcfg.cli", "memcfg.compose.request", "memcfg.compose.modes", "memcfg.registry", "memcfg.commands.resolve", "memcfg.report.plan",
-    "memcfg.report.errors", "memcfg.planfile", "rich.table",
+    "memcfg.cli", "memcfg.compose.request", "memcfg.compose.modes", "memcfg.registry.registry", "memcfg.commands.resolve",
+    "memcfg.commands.help", "memcfg.commands.hydra", "memcfg.commands.plugins.listing", "memcfg.commands.sweep",
+    "memcfg.report.plan", "memcfg.report.errors", "memcfg.report.plugins", "memcfg.planfile", "rich.console", "rich.table",
+    "hydra._internal.core_plugins.basic_launcher", "hydra._internal.core_plugins.basic_sweeper",
+    "hydra._internal.core_plugins.file_config_source", "hydra._internal.core_plugins.importlib_resources_config_source",
+    "hydra._internal.core_plugins.structured_config_source", "memcfg.core.facts",
 )  # fmt: skip
 LOADED = {
     "light": LIGHT,
@@ -90,10 +94,11 @@ def serve(path: str, kind: str) -> None:
 
 
 def plugins() -> list[str]:
-    """The modules that declare memcfg's own plugins."""
+    """The modules that declare memcfg's own plugins, and those that ask for their facts."""
     from importlib.metadata import entry_points
 
-    return [entry.module for entry in entry_points(group="memcfg") if entry.dist and entry.dist.name == "memcfg"]
+    own = [entry.module for entry in entry_points(group="memcfg") if entry.dist and entry.dist.name == "memcfg"]
+    return [*own, *(f"{module}.facts" for module in own)]
 
 
 def threads() -> list[str]:

@@ -124,10 +124,9 @@ def test_a_flag_asks_for_the_local_file_too(site):
 
 def test_entry_points_are_looked_up_once_a_process(three):
     code = """
-        import importlib.metadata as metadata
-        calls, real = [], metadata.entry_points
-        metadata.entry_points = lambda **k: calls.append(k) or real(**k)
-        from memcfg.registry import load
+        from memcfg.registry import load, loader
+        calls, real = [], loader.entry_points
+        loader.entry_points = lambda **k: calls.append(k) or real(**k)
         same = load() is load()
         load(strict=False)
         result = [same, len(calls)]
