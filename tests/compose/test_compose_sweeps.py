@@ -37,10 +37,10 @@ def kinds(jobs, key="soup.kind"):
     ("override", "expected"),
     [
         ("+soup=hot,cold", ["hot", "cold"]),
-        ("soup=hot,null,none", ["hot", "none", "none"]),
+        pytest.param("soup=hot,null,none", ["hot", "none", "none"], marks=pytest.mark.slow),
         ("++soup.kind=hot,null", ["hot", "none"]),
-        ("soup=choice(cold,hot)", ["cold", "hot"]),
-        ("soup=glob(*)", ["cold", "hot", "none"]),
+        pytest.param("soup=choice(cold,hot)", ["cold", "hot"], marks=pytest.mark.slow),
+        pytest.param("soup=glob(*)", ["cold", "hot", "none"], marks=pytest.mark.slow),
         ("soup=glob(*,exclude=n*)", ["cold", "hot"]),
     ],
 )

@@ -171,8 +171,13 @@ def _value_fault(match: re.Match[str], row: Row, resolution: Resolution) -> str 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "row" in metafunc.fixturenames:
-        metafunc.parametrize("row", ROWS, ids=str)
+    """A test for the rows of each table that are about one plugin: a test for each row would cost more than the row."""
+    if "about" in metafunc.fixturenames:
+        together: dict[str, list[Row]] = {}
+        for row in ROWS:
+            first = row.because[0] if row.because else "no rule"
+            together.setdefault(f"{row.table}: {first.partition('.')[0]}", []).append(row)
+        metafunc.parametrize("about", together.values(), ids=together)
 
 
 def third_party(registry: Registry) -> Plugin:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -160,14 +161,17 @@ def test_a_data_set_is_found_in_the_list_of_data_sets(tmp_path, monkeypatch):
 
 
 ODD = {"int": 3, "float": 0.125, "str": "odd", "list": ["odd"], "dict": {"odd": 1}, "any": "odd", "names": ["odd"]}
+slowly = partial(pytest.param, marks=pytest.mark.slow)
 FACTORY_ARGS = (*hf.arguments(), *MODEL, *DATA, *TUNING)
 
 
 @pytest.mark.parametrize(
     ("program", "args", "base"),
     [
-        *((axolotl, KEYS, base) for base in ({}, {"rl": "dpo"}, {"rl": "grpo"}, {"adapter": "lora"})),
-        *((llamafactory, FACTORY_ARGS, base) for base in ({}, {"stage": "dpo"}, {"finetuning_type": "full"})),
+        (axolotl, KEYS, {}),
+        (llamafactory, FACTORY_ARGS, {}),
+        *(slowly(axolotl, KEYS, base) for base in ({"rl": "dpo"}, {"rl": "grpo"}, {"adapter": "lora"})),
+        *(slowly(llamafactory, FACTORY_ARGS, base) for base in ({"stage": "dpo"}, {"finetuning_type": "full"})),
     ],
 )  # fmt: skip
 def test_nothing_that_is_written_is_dropped(tmp_path, program, args, base):

@@ -162,7 +162,9 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(
+    "trainer", [name if name in ("sft", "dpo") else pytest.param(name, marks=pytest.mark.slow) for name in TRAINERS]
+)
 def test_nothing_that_is_written_is_dropped(tmp_path, trainer):
     """Each argument, at a value that is not its default, becomes an override or a remark that names it."""
     for arg in {a.name: a for a in (*BESIDE, *SCRIPT, *MODEL, *TRAINERS[trainer].args())}.values():
