@@ -57,6 +57,19 @@ HYDRA: Final[dict[str, Any]] = {
 }
 
 
+class Lean(CachingConfigRepository):  # type: ignore[misc]
+    """Holds a primary config that is in no folder: no option in it."""
+
+    def __init__(self, folders: IConfigRepository, groups: tuple[str, ...]) -> None:
+        super().__init__(folders)
+        self.cache[f"config_path={PRIMARY}"] = ConfigResult(
+            "memcfg", "structured://", OmegaConf.create({}), {"package": None}, list(_defaults(groups)), True
+        )
+
+    def config_exists(self, config_path: str) -> bool:
+        return config_path == PRIMARY or bool(super().config_exists(config_path))
+
+
 class Loader(ConfigLoaderImpl):  # type: ignore[misc]
     """Hydra's loader, which remembers the layers of its last composition."""
 
@@ -86,9 +99,11 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
         """`lean`: of the options only those that are set, which is most of the work saved. An interpolation may look for one
         that is not."""
         try:
-            parsed, repo = (
-                self._lean(overrides) if lean else self._parse_overrides_and_create_caching_repo(PRIMARY, overrides)
-            )
+            if lean:
+                parsed = OverridesParser.create().parse_overrides(overrides)
+                repo: CachingConfigRepository = Lean(self.repository, self.groups)
+            else:
+                parsed, repo = self._parse_overrides_and_create_caching_repo(PRIMARY, overrides)
             self.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=False)
             found = create_defaults_list(repo, PRIMARY, parsed, prepend_hydra=False, skip_missing=False)
             self._begin(overrides)
@@ -100,18 +115,6 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
         except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError):
             return None
         return None if self.names_hydra else config
-
-    def _lean(self, overrides: list[str]) -> tuple[list[Override], CachingConfigRepository]:
-        repo = CachingConfigRepository(self.repository)
-        repo.cache[f"config_path={PRIMARY}"] = ConfigResult(
-            "memcfg",
-            "structured://",
-            OmegaConf.create({}),
-            {"package": None},
-            list(_defaults(self.groups)),
-            True,
-        )
-        return OverridesParser.create().parse_overrides(overrides), repo
 
     def _parse_overrides_and_create_caching_repo(
         self, config_name: str | None, overrides: list[str]

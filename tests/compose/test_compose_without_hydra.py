@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 
 from memcfg import RequestError
 from memcfg.compose.request import prepare
-from memcfg.compose.tree import PRIMARY
+from memcfg.compose.tree import PRIMARY, _primary
 
 
 @pytest.fixture
@@ -48,6 +48,16 @@ def _without_missing(value):
         return value
     kept = {key: _without_missing(inside) for key, inside in value.items() if inside != "???"}
     return {key: inside for key, inside in kept.items() if inside != {} or value[key] == {}}
+
+
+def test_options_that_nothing_sets_are_made_only_for_interpolations(tree, monkeypatch):
+    made = []
+    monkeypatch.setattr("memcfg.compose.tree._primary", lambda *given: made.append(given) or _primary(*given))
+    loader = tree().loader
+    assert loader.without_hydra(["soup=cold", "soup.depth=3"]) is not None
+    assert made == []
+    assert loader.without_hydra(["soup=cold", "bread.slices=${soup.depth}"]) is not None
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize(
