@@ -14,12 +14,17 @@ type, given its default after the solve and never searched).
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from memcfg.errors import Source
+
+_PLAIN: Final = re.compile(r"[A-Za-z_./][\w./:@-]*")
+_WORDS: Final = ("true", "false", "null", "none", "nan", "inf")
+"""What an override reads as something else than text."""
 
 
 class _Symbol:
@@ -153,7 +158,16 @@ def show(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_item, value))}]"
     return str(value)
+
+
+def _item(value: Any) -> str:
+    """A value within a list: text in quotes where it would be read as anything else."""
+    if not isinstance(value, str) or (_PLAIN.fullmatch(value) and value.lower() not in _WORDS):
+        return show(value)
+    return repr(value)
 
 
 def mentions(expr: Expr) -> frozenset[str]:

@@ -260,8 +260,10 @@ def repairs_of_checks(answer: Answer, rules: Sequence[Check]) -> list[Overrides]
 
 
 def _changes(problem: Problem, values: Mapping[str, Any], rules: Sequence[Check]) -> Iterator[Changes]:
-    """Changes of one option that may make all these checks pass."""
+    """Changes of one option that may make all these checks pass, what they suggest first."""
     options, choices = problem.program.theory.options, problem.choices
+    suggested = [suggestion(text, options) for rule in rules for text in rule.suggest]
+    yield from ({key: value} for key, value in filter(None, suggested))
     read = {key for rule in rules for key in rule.reads if options[key].role in ("choice", "setting")}
     for key in sorted(read | {key for rule in rules for key in mentions(rule.when) if key in choices}):
         yield from ({key: value} for value in _alternatives(options[key], values, rules))
@@ -305,9 +307,11 @@ def _several(search: _Search, mending: Sequence[_Mending], ids: set[str]) -> Non
 
 
 def _alternatives(option: Option, values: Mapping[str, Any], rules: Sequence[Check]) -> Iterator[Any]:
-    """The other entries of a menu, or the nearest numbers on either side that the checks accept."""
+    """The other entries of a menu, the other of yes and no, or the nearest numbers on either side that the checks accept."""
     now = values[option.key]
     yield from (v for v in option.values if not same(v, now))
+    if type(now) is bool and not option.values:
+        yield not now
     if type(now) is int and not option.values:
         for step in (-1, 1):
             numbers = (now + step * n for n in range(1, REACH + 1))

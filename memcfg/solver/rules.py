@@ -187,17 +187,22 @@ class Advise(Rule):
 class Check(Rule):
     """Arithmetic on final values, settings included: `test(values) -> None | str` returns what is wrong, or None.
 
-    `reads` are the keys handed to `test` (as a mapping); the check runs when all of them are set and `when` holds."""
+    `reads` are the keys handed to `test` (as a mapping); the check runs when all of them are set and `when` holds. `suggest`
+    names overrides to offer first: of text, lists and fractions nothing else can be offered."""
 
     reads: tuple[str, ...]
     test: Callable[[Mapping[str, Any]], str | None]
     when: Expr
+    suggest: tuple[str, ...]
 
     def __init__(
         self, reads: tuple[Target, ...] | list[Target], test: Callable[[Mapping[str, Any]], str | None], *, id: str,
-        because: str, when: Expr = ALWAYS, ref: str | None = None,
+        because: str, when: Expr = ALWAYS, suggest: tuple[str, ...] | list[str] = (), ref: str | None = None,
     ) -> None:  # fmt: skip
-        _fill(self, id=id, because=because, ref=ref, reads=tuple(_key(r) for r in reads), test=test, when=when)
+        _fill(
+            self, id=id, because=because, ref=ref, reads=tuple(_key(r) for r in reads), test=test, when=when,
+            suggest=tuple(suggest),
+        )  # fmt: skip
 
 
 def _fill(rule: Rule, **fields: Any) -> None:

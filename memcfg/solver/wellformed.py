@@ -89,7 +89,7 @@ def check_rules(options: Mapping[str, Option], rules: Mapping[str, Rule]) -> Non
         if isinstance(rule, Advise):
             for key in PLACEHOLDER.findall(rule.text):
                 _known(rule, key, options)
-        if isinstance(rule, Require):
+        if isinstance(rule, (Require, Check)):
             _check_suggestions(rule, options)
         if isinstance(rule, Default):
             _check_superseded(rule, rules)
@@ -193,10 +193,14 @@ def suggestion(text: str, options: Mapping[str, Option]) -> tuple[str, Any] | No
 def _readings(option: Option, word: str) -> Iterator[Any]:
     if word == "null":
         yield None
-    if option.kind == "bool" and word in ("true", "false"):
+    if (option.kind == "bool" or option.type is bool) and word in ("true", "false"):
         yield word == "true"
     if option.kind in ("int", "setting") and re.fullmatch(r"-?\d+", word):
         yield int(word)
+    if option.type is float and re.fullmatch(r"-?\d+\.\d+", word):
+        yield float(word)
+    if option.type is list and (inside := re.fullmatch(r"\[([\w.:,-]+)\]", word)):
+        yield inside[1].split(",")
     yield word
 
 
@@ -208,7 +212,7 @@ def _fits(option: Option, value: Any) -> bool:
     return True
 
 
-def _check_suggestions(rule: Require, options: Mapping[str, Option]) -> None:
+def _check_suggestions(rule: Require | Check, options: Mapping[str, Option]) -> None:
     for text in rule.suggest:
         found = suggestion(text, options)
         if found is None or options[found[0]].role in ("fact", "derived"):

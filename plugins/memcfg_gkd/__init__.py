@@ -81,6 +81,7 @@ plugin = Plugin(
         Check(
             [teacher], _taught, when=here, id="gkd.teacher.needed",
             because="a student learns somebody's distribution, and there is no default teacher",
+            suggest=["gkd.teacher=runs/teacher/model"],
         ),
         Check(
             [share, sequences], _given_left, when=here, id="gkd.seq_kd.share",

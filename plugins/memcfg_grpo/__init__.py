@@ -175,6 +175,7 @@ plugin = Plugin(
         Check(
             ["grpo.epsilon", "grpo.epsilon_high"], _largest, when=here & (loss == "cispo"), id="grpo.epsilon_high.cispo",
             because="this loss clips the ratio itself, not its distance from one", ref="https://arxiv.org/abs/2506.13585",
+            suggest=["grpo.epsilon_high=5.0"],
         ),
         Check(
             [correction_min, correction_max], _ordered, when=corrects, id="grpo.correction.ordered",
@@ -183,7 +184,7 @@ plugin = Plugin(
         Check(
             [correction_min, correction_max], _bounded,
             when=corrects & correction_mode.isin("token_truncate", "sequence_truncate"), id="grpo.correction.bounded",
-            because="truncating needs a bound to truncate at",
+            because="truncating needs a bound to truncate at", suggest=["grpo.correction_max=3.0"],
         ),
         Check(
             [epsilon, epsilon_high], _lower, when=here & (loss == "cispo"), id="grpo.epsilon.cispo",

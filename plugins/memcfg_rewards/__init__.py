@@ -92,7 +92,7 @@ plugin = Plugin(
         ),
         Check(
             [functions, models, "online_dpo.judge"], _named, when=online, id="rewards.functions.needed",
-            because="completions must be worth something",
+            because="completions must be worth something", suggest=["rewards.functions=[finished]"],
         ),
         Check(
             [functions, "online_dpo.judge", trust], _trusted, when=online, id="rewards.trust_code.needed",

@@ -21,6 +21,7 @@ from memcfg import (
     Require,
     Setting,
 )
+from memcfg.errors import RuleError
 from memcfg.solver import Choice, Request, Theory, resolve, why_not
 
 trainer = Enum("trainer.name", ("sft", "dpo"), doc="the trainer")
@@ -295,6 +296,36 @@ def test_a_failed_check_is_repaired_by_what_made_it_apply():
         "you chose `dpo.beta=0.5` (command line)\n`fused.beta`: it is too strong, because the kernel rounds it"
     )
     assert [" ".join(r) for r in error.repairs] == ["~dpo.beta", "fused.enabled=false"]
+
+
+def suggested() -> list[str]:
+    """The repairs of a request in which nothing is named, and a switch that is off."""
+    named = Setting("p.named", list, default=[], doc="x")
+    share = Setting("p.share", float, default=0.2, doc="x")
+    trusted = Setting("p.trusted", bool, default=False, doc="x")
+    rules = [
+        Check([named], lambda v: None if v["p.named"] else "nothing is named", id="p.named.needed", because="it is needed",
+              suggest=["p.named=[first.one:of,2]"]),
+        Check([share], lambda v: None if v["p.share"] > 1 else "too small", id="p.share.large", because="it is a ratio",
+              suggest=["p.share=5.0"]),
+        Check([trusted], lambda v: None if v["p.trusted"] else "not trusted", id="p.trusted.needed", because="it is code"),
+    ]  # fmt: skip
+    found = []
+    for option, rule in zip((named, share, trusted), rules, strict=True):
+        with pytest.raises(ConflictError) as raised:
+            resolve(Theory.build([option], [rule]), Request({}))
+        found += [" ".join(r) for r in raised.value.repairs]
+    return found
+
+
+def test_a_check_says_what_to_try_where_no_menu_does_and_a_switch_has_another_side():
+    assert suggested() == ["p.named=[first.one:of,'2']", "p.share=5.0", "p.trusted=true"]
+
+
+def test_what_a_check_suggests_is_an_override():
+    rule = Check(["p.a"], lambda v: None, id="p.a.any", because="x", suggest=["p.z=1"])
+    with pytest.raises(RuleError, match=r"rule `p\.a\.any` suggests `p\.z=1`, which is not an override"):
+        Theory.build(COUNTED, [rule])
 
 
 COUNTED = [Setting(f"p.{name}", int, default=1, doc="x") for name in "abc"]
