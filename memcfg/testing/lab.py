@@ -8,6 +8,7 @@ from typing import Any
 
 from memcfg.errors import Conflict, ConflictError, MemcfgError, Note, Problem, RequestError
 from memcfg.plan import Decision, Plan
+from memcfg.registry.loader import environment
 from memcfg.registry.plugin import Plugin
 from memcfg.registry.registry import Registry, load
 from memcfg.solver.request import Choice, Request
@@ -22,6 +23,7 @@ class Lab:
         self.facts: dict[str, Any] = dict(CPU)
         self._given: list[Plugin] = []
         self._named: set[str] = set()
+        self._made: tuple[object, Registry] | None = None
 
     def add(self, *plugins: Plugin | str) -> Lab:
         """Put plugins in: as objects, or installed ones by their name or their distribution's ("memcfg": all its own)."""
@@ -37,7 +39,10 @@ class Lab:
     @property
     def registry(self) -> Registry:
         """What is in the lab. Raises `PluginError` where it does not fit together."""
-        return load(discover=tuple(sorted(self._named)) or False, extra=self._given, strict=True)
+        held = tuple(map(id, self._given)), frozenset(self._named), environment()
+        if self._made is None or self._made[0] != held:
+            self._made = held, load(discover=tuple(sorted(self._named)) or False, extra=self._given, strict=True)
+        return self._made[1]
 
     def resolve(self, *overrides: str, **values: Any) -> Answer:
         """Resolve overrides as they are typed (`"loss=acme"`) and values by key (`acme__power=3`)."""

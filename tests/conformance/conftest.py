@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +106,23 @@ def request_of(theory: Theory, given: str) -> Request:
 
 def failure(theory: Theory, row: Row) -> str | None:
     """What is not as the row says, or None."""
-    try:
-        resolution = resolve(theory, request_of(theory, row.given))
-    except ConflictError as error:
-        return _conflict_fault(row, {rule for conflict in error.conflicts for rule in conflict.rules}, str(error))
-    except RequestError as error:
-        return _refusal_fault(theory, row, error)
+    found = come_to(theory, row.given)
+    if isinstance(found, ConflictError):
+        return _conflict_fault(row, {rule for conflict in found.conflicts for rule in conflict.rules}, str(found))
+    if isinstance(found, RequestError):
+        return _refusal_fault(theory, row, found)
     return next(
-        (text for clause in re.split(r",\s", row.then) if (text := _clause_fault(clause.strip(), row, resolution))),
+        (text for clause in re.split(r",\s", row.then) if (text := _clause_fault(clause.strip(), row, found))),
         None,
     )
+
+
+@lru_cache(maxsize=256)  # several rows say what comes of one request
+def come_to(theory: Theory, given: str) -> Resolution | ConflictError | RequestError:
+    try:
+        return resolve(theory, request_of(theory, given))
+    except (ConflictError, RequestError) as error:
+        return error
 
 
 def _conflict_fault(row: Row, rules: set[str], text: str) -> str | None:
