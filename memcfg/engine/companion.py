@@ -74,15 +74,15 @@ def frozen(model: torch.nn.Module) -> torch.nn.Module:
 
 
 @contextmanager
-def bare(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """The model itself in eval mode, without gradients, and without its adapter where it has one."""
+def bare(model: torch.nn.Module, *, adapter: bool = False) -> Iterator[torch.nn.Module]:
+    """The model itself in eval mode, without gradients, and without its adapter where it has one, unless `adapter`."""
     inner: Any = model
     while isinstance(getattr(inner, "module", None), torch.nn.Module):
         inner = inner.module
     training = inner.training
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        if hasattr(inner, "disable_adapter"):
+        if hasattr(inner, "disable_adapter") and not adapter:
             stack.enter_context(inner.disable_adapter())
             stack.enter_context(_without_virtual_tokens(causal_model(inner)))
         inner.eval()

@@ -45,6 +45,11 @@ def _compared(name: str) -> Callable[[Mapping[str, Any]], str | None]:
     return test
 
 
+def _of_its_own(values: Mapping[str, Any]) -> str | None:
+    given = values["reference.path"]
+    return f"`{given}` has no adapter that could move with the policy's" if given else None
+
+
 def _read(name: str) -> Callable[[Mapping[str, Any]], str | None]:
     def test(values: Mapping[str, Any]) -> str | None:
         given = values["reference.path"]
@@ -88,6 +93,10 @@ plugin = Plugin(
             sync.on & (mode == "precompute"), id="reference.sync.precompute",
             because="log-probabilities computed before training belong to a reference that stays where it is",
             suggest=["reference.mode=live", "reference.sync=false"],
+        ),
+        Check(
+            [path], _of_its_own, when=sync.on & adapts, id="reference.sync.path",
+            because="of a policy with an adapter, the adapter is what a reference follows",
         ),
         Check(
             ["grpo.beta"], _compared("grpo.beta"), when=(trainer == "grpo") & sync.on, id="reference.sync.beta",

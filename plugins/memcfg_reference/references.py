@@ -47,7 +47,8 @@ class Live:
         return cls(other if other is not None else companion.copied(policy), sync)
 
     def scores(self, model: torch.nn.Module, batch: Batch, score: Score) -> torch.Tensor:
-        with companion.bare(self.model) as reference:
+        follows = self.sync is not None  # an adapter then is what moves
+        with companion.bare(self.model, adapter=follows) as reference:
             return score(reference, batch)
 
     def prepare(self, rows: Any, model: torch.nn.Module, score: Score, batches: Batches) -> Any:
@@ -81,7 +82,8 @@ class Live:
             return
         self.moved += 1
         for mine, its in zip(self.model.parameters(), policy.parameters(), strict=True):
-            mine.lerp_(its.to(mine.dtype), self.sync.share)
+            if its.requires_grad:  # what is frozen is the same in both, and may be packed
+                mine.lerp_(its.to(mine.dtype), self.sync.share)
 
 
 @dataclass

@@ -166,6 +166,31 @@ def test_a_reference_that_follows_moves_every_so_many_steps(bench: Any) -> None:
     assert not any(p.requires_grad for p in reference.model.parameters())
 
 
+def test_of_an_adapted_policy_the_adapter_is_what_a_reference_follows(bench: Any) -> None:
+    model = peft.get_peft_model(bench.model(0), peft.LoraConfig(r=2, target_modules=["q_proj"]))
+    batch = bench.batch(collate(bench.rows()), "rows")
+    reference, goal = Live.of(model, None, Sync(share=1.0, steps=1)), objective(bench, model, AdapterOff())
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
+    reference.follow(model, optimizer)
+    before = reference.scores(model, batch, goal.score)
+    assert torch.equal(before, AdapterOff().scores(model, batch, goal.score)), "an adapter that is new changes nothing"
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+    optimizer.step()
+    with torch.no_grad():
+        wanted = goal.score(model.eval(), batch)
+    assert torch.equal(reference.scores(model, batch, goal.score), wanted)
+    assert not torch.allclose(wanted, before)
+
+
+def test_what_is_packed_does_not_move(bench: Any) -> None:
+    model = bench.model(0)
+    model.model.embed_tokens.weight = torch.nn.Parameter(torch.zeros(4, 4, dtype=torch.uint8), requires_grad=False)
+    reference = Live.of(model, None, Sync(share=0.5, steps=1))
+    reference._step(model)
+    assert reference.moved == 1
+
+
 def test_weights_are_told_apart(bench: Any) -> None:
     model = bench.model(0)
     assert weights(model) == weights(copied(model)) == weights(bench.model(0))
