@@ -10,7 +10,6 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from memcfg.engine.forward import backbone_of, causal_model
-from memcfg_offload.host import refuse_beyond
 from memcfg_offload.mover import Mover
 
 LEAST = {"checkpoint_inputs": 1, "all": 10}
@@ -85,7 +84,7 @@ class Offload(AbstractContextManager["Offload"]):
         self._inside = max(0, self._inside - 1)
 
     def _refuse_too_much(self, rows: int, positions: int, backbone: torch.nn.Module) -> None:
-        """Raise `RunError` before anything is computed, if the host cannot hold what these tokens will save for certain."""
+        """Raise `RunError` before anything is computed, if there is no room for what these tokens will save for certain."""
         tokens = rows * positions
         if tokens <= self.largest[0] * self.largest[1]:
             return
@@ -97,4 +96,4 @@ class Offload(AbstractContextManager["Offload"]):
         each = width * next(backbone.parameters()).element_size()
         least = LEAST["checkpoint_inputs" if self.inputs_only else "all"] * tokens * layers * each
         if self.mover.device != "meta" and least > self.mover.stack.capacity:
-            refuse_beyond(least - self.mover.stack.capacity)
+            self.mover.stack.refuse(least - self.mover.stack.capacity)

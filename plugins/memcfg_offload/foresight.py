@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as compute
 
 from memcfg import ragged, rows
-from memcfg_offload.host import CHUNK, refuse_beyond, refuse_beyond_disk
+from memcfg_offload.host import CHUNK
 
 if TYPE_CHECKING:
     from memcfg import Plan
@@ -57,14 +57,9 @@ def foreseen(plan: Plan, run: Any, context: Offload) -> int | None:
     return math.ceil(context.mover.stack.peak * max(1.0, grown))
 
 
-def refuse_too_little(plan: Plan, size: int, context: Offload) -> None:
+def refuse_too_little(size: int, context: Offload) -> None:
     """Raise `RunError` where the host, or the disk, cannot hold `size` bytes for each process on it."""
-    more = math.ceil(size / CHUNK) * CHUNK - context.mover.stack.capacity
-    if more <= 0:
-        return
-    more *= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    what = "activations for the longest rows"
-    if plan["offload.activations"] == "disk":
-        refuse_beyond_disk(more, plan["offload.path"], what)
-    else:
-        refuse_beyond(more, what)
+    stack = context.mover.stack
+    more = math.ceil(size / CHUNK) * CHUNK - stack.capacity
+    if more > 0:
+        stack.refuse(more * int(os.environ.get("LOCAL_WORLD_SIZE", "1")), "activations for the longest rows")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg_offload.context import Offload
 from memcfg_offload.foresight import foreseen, refuse_too_little
-from memcfg_offload.host import Stack, files, host, memory
+from memcfg_offload.host import Stack, files, host, memory, refuse_beyond_disk
 from memcfg_offload.mover import Mover
 from memcfg_offload.phases import ASIDE, LaidAside
 from memcfg_offload.transfer import Direct, Storageless, Streamed, Transfer
@@ -83,7 +84,7 @@ def _ahead(plan: Plan, run: Any, context: Offload) -> str:
     size = foreseen(plan, run, context)
     if size is None:
         return ""
-    refuse_too_little(plan, size, context)
+    refuse_too_little(size, context)
     left = "" if plan["offload.activations"] == "disk" else f", of {amount(host().free)} that are free"
     return f"; the longest rows will take {amount(size)} at once{left}"
 
@@ -102,7 +103,7 @@ def _stack(plan: Plan, device: torch.device) -> Stack:
     if device.type == "meta":
         return Stack(lambda size: torch.empty(0, dtype=torch.uint8).expand(0), chunk=1 << 50)
     if plan["offload.activations"] == "disk":
-        return Stack(files(plan["offload.path"]))
+        return Stack(files(plan["offload.path"]), refuse=partial(refuse_beyond_disk, plan["offload.path"]))
     return Stack(memory(pin=plan["offload.pin"] and device.type == "cuda"))
 
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import psutil
 import torch
@@ -32,11 +32,16 @@ Span = tuple[torch.Tensor, ...]
 Make = Callable[[int], torch.Tensor]
 
 
-class Stack:
-    """Bytes handed out in order from chunks that `make(bytes)` provides."""
+class Refuse(Protocol):
+    def __call__(self, size: int, what: str = ..., /) -> None: ...
 
-    def __init__(self, make: Make, chunk: int = CHUNK) -> None:
-        self._make, self._chunk = make, chunk
+
+class Stack:
+    """Bytes handed out in order from chunks that `make(bytes)` provides. `refuse(bytes, what)` raises `RunError` where there is
+    no room for so many more."""
+
+    def __init__(self, make: Make, chunk: int = CHUNK, refuse: Refuse | None = None) -> None:
+        self._make, self._chunk, self.refuse = make, chunk, refuse or refuse_beyond
         self._chunks: list[torch.Tensor] = []
         self._used = 0
         self.peak = 0
@@ -125,7 +130,7 @@ def refuse_beyond(size: int, what: str = "activations") -> None:
         raise RunError(Problem(text, key="offload.activations", fix=fix))
 
 
-def refuse_beyond_disk(size: int, folder: str | None, what: str = "activations") -> None:
+def refuse_beyond_disk(folder: str | None, size: int, what: str = "activations") -> None:
     """Raise `RunError` if the folder's disk has not got `size` bytes more."""
     where = _nearest(_folder(folder))
     free, gib = shutil.disk_usage(where).free, 1 << 30

@@ -12,7 +12,6 @@ import pytest
 import torch
 from datasets import Dataset
 from memcfg_checkpointing.hooks import memcfg_patch_model
-from memcfg_offload import context as offload_context
 from memcfg_offload import foresight, host
 from memcfg_offload.context import Offload
 from memcfg_offload.foresight import foreseen
@@ -133,14 +132,28 @@ def test_after_an_error_everything_is_as_before(activations: str, error: type[Ba
         assert torch.equal(again, plain)
 
 
-def test_a_step_that_the_host_cannot_hold_is_refused_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_there_is_no_room_for_is_refused_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     built, context = made(plan("checkpoint_inputs", "full"))
-    monkeypatch.setattr(offload_context, "refuse_beyond", asked.append)
+    monkeypatch.setattr(context.mover.stack, "refuse", asked.append)
     step(built, [context])
     assert asked == [3 * 2 * 9 * 16 * 4], "layers x positions x width x bytes"
     step(built, [context])
     assert len(asked) == 1, "asked again only for more than it has taken"
+
+
+@pytest.mark.parametrize(("free_host", "free_disk", "fits"), [(0, 8 << 30, True), (64 << 30, 0, False)])
+def test_what_goes_to_disk_is_held_against_the_disk_and_not_the_host(
+    free_host: int, free_disk: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, context = made(plan("disk", "none", **{"offload.path": "/dev/shm"}))
+    monkeypatch.setattr(host, "host", lambda: host.Host(total=100 << 30, free=free_host))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free_disk))
+    if fits:
+        step(built, [context])
+    else:
+        with pytest.raises(RunError, match=r"`offload\.path`: 0\.0 GiB are free on the disk of `/dev/shm`"):
+            step(built, [context])
 
 
 def test_what_the_longest_rows_will_take_is_told_before_the_first_update() -> None:
@@ -187,12 +200,12 @@ def test_too_little_for_the_longest_rows_is_refused_with_numbers(monkeypatch: py
         "longest rows and leave 5% free\n  offload.activations=disk, a smaller `run.batch_size` or a smaller "
         "`truncation.max_length`"
     )
-    on_disk = plan("disk", "none", **{"run.batch_size": 2, "offload.path": "/dev/shm"})
+    _, on_disk = made(plan("disk", "none", **{"run.batch_size": 2, "offload.path": "/dev/shm"}))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2 << 30))
     with pytest.raises(
-        RunError, match=r"`offload\.path`: 2\.0 GiB are free on the disk of `/dev/shm`, too little for 3\.9 GiB"
+        RunError, match=r"`offload\.path`: 2\.0 GiB are free on the disk of `/dev/shm`, too little for 4\.0 GiB"
     ):
-        foresight.refuse_too_little(on_disk, 4 << 30, context)
+        foresight.refuse_too_little(4 << 30, on_disk)
 
 
 def test_300_steps_do_not_let_the_host_grow() -> None:
