@@ -43,10 +43,10 @@ plugin = Plugin(
         ),
         Require(
             installed.on, when=taught & (teacher != "none"), id="quantization.teacher.installed",
-            because="the bitsandbytes package is not installed", suggest=["quantization.teacher=none"],
+            because="the bitsandbytes package is not installed (`pip install bitsandbytes`)", suggest=["quantization.teacher=none"],
         ),
         Require(
-            installed.on, when=on, id="quantization.package.installed", because="the bitsandbytes package is not installed",
+            installed.on, when=on, id="quantization.package.installed", because="the bitsandbytes package is not installed (`pip install bitsandbytes`)",
             suggest=["quantization.mode=none"],
         ),
         Forbid(

@@ -12,7 +12,7 @@ import torch
 from memcfg import Plan, Problem, RunError, hookimpl
 from memcfg.arriving import arrive
 from memcfg.engine.evidence import Effective
-from memcfg_quantization.layers import already, forget_inputs, mode_of, quantise, unpacked
+from memcfg_quantization.layers import already, forget_inputs, mode_of, one_product, quantise, unpacked
 from memcfg_quantization.simulated import stand_ins
 
 TEACHER = "gkd.teacher"
@@ -37,6 +37,7 @@ def memcfg_patch_model(plan: Plan, model: torch.nn.Module) -> torch.nn.Module:
     model.requires_grad_(False)
     _pack(plan, model, "quantization.mode")
     forget_inputs(model)
+    one_product(model)
     # what peft asks to know which of its layers fit
     model.is_loaded_in_8bit = plan["quantization.mode"] == "int8"  # type: ignore[assignment]
     model.is_loaded_in_4bit = plan["quantization.mode"] != "int8"  # type: ignore[assignment]

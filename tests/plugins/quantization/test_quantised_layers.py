@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,6 +98,19 @@ def test_an_adapter_learns_through_them_after_an_evaluation_too(mode: str) -> No
         optimizer.zero_grad()
         losses.append(float(loss))
     assert losses[-1] < losses[0] - 0.1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_it_says_the_same_in_train_and_in_eval_mode(mode: str) -> None:
+    """A reference is looked at in eval mode and the policy in train mode: before the first update they are one model."""
+    made = memcfg_patch_model(plan=plan(mode), model=model())
+    ids = torch.arange(18).view(2, 9)
+    said = []
+    for training in (True, False, True):
+        with torch.no_grad():
+            said.append(copy.deepcopy(made).train(training)(input_ids=ids, use_cache=False).logits)
+    assert torch.equal(said[0], said[1])
+    assert torch.equal(said[0], said[2])
 
 
 def test_a_model_that_is_quantised_otherwise_is_refused() -> None:
