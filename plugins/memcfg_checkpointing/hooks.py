@@ -46,6 +46,9 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     if watch.selection is not None:
         text += f"; {watch.selection.kept} results of attention kept"
     found = [*found, Effective("checkpointing.mode", watch.mode(), text)]
+    if again and again == watch.wanted:
+        numbers = ", ".join(map(str, sorted(watch.seen)[:4])) + (", ..." if again > 4 else "")
+        found.append(Effective("checkpointing.every", watch.every(), f"the first are layers {numbers}"))
     if again:
         ways = {way for module in flagged(run.model) if (way := _reentrant(module)) is not None}
         found += [
@@ -157,6 +160,12 @@ class Recomputed:
         if len(self.seen) != self.wanted:
             return f"{len(self.seen)} of {len(self.layers)} layers"
         return "selective" if self.selection is not None and self.selection.kept else "full"
+
+    def every(self) -> int | list[int]:
+        """One layer in how many ran again, from the first; which ones, where it is no such number."""
+        found = sorted(self.seen)
+        step = found[1] if len(found) > 1 else len(self.layers)
+        return step if found == list(range(0, len(self.layers), step)) else found
 
     def close(self) -> None:
         """Stop looking."""

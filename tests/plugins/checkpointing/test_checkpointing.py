@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from memcfg_checkpointing import plugin
-from memcfg_checkpointing.hooks import enable, flagged, memcfg_evidence, memcfg_patch_model
+from memcfg_checkpointing.hooks import Recomputed, enable, flagged, memcfg_evidence, memcfg_patch_model
 from memcfg_checkpointing.selective import Selection, context_function
 from torch.utils.checkpoint import checkpoint
 from transformers import Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, PreTrainedModel, Qwen3Config
@@ -172,6 +172,29 @@ def test_every_nth_layer_is_computed_again(every: int, reentrant: bool) -> None:
     found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
     compare(asked, found)
     assert found[0].evidence == f"{len(range(0, 3, every))} of 3 layers computed again in a step"
+
+
+@pytest.mark.parametrize(
+    ("seen", "layers", "every"),
+    [
+        ([0, 1, 2], 3, 1), ([0, 2], 3, 2), ([0, 2], 4, 2), ([0, 3], 5, 3), ([0], 1, 1), ([0], 3, 3),
+        ([1, 3], 4, [1, 3]), ([0, 1], 4, [0, 1]), ([0, 2], 6, [0, 2]),
+    ],
+)  # fmt: skip
+def test_which_layers_ran_again_is_read_off_them(seen: list[int], layers: int, every: int | list[int]) -> None:
+    watch = Recomputed([torch.nn.Identity() for _ in range(layers)], wanted=len(seen))
+    watch.seen = set(seen)
+    assert watch.every() == every
+
+
+def test_as_many_layers_as_planned_but_others_are_told() -> None:
+    made, asked = model(), plan(every=2)
+    memcfg_patch_model(plan=asked, model=made)
+    for layer, on in zip(made.model.layers, (True, True, False), strict=True):
+        layer.gradient_checkpointing = on
+    backward(made)
+    found = memcfg_evidence(plan=asked, run=SimpleNamespace(model=made), found=[])
+    assert {e.key: e.effective for e in found}["checkpointing.every"] == [0, 1]
 
 
 @pytest.mark.parametrize("mode", ["full", "selective"])
