@@ -46,6 +46,10 @@ def _two_betas(values: Mapping[str, Any]) -> str | None:
     return None if len(numbers) == len(given) == 2 else f"needs two numbers from 0 to below 1, not {list(given)}"
 
 
+def _no_eps(values: Mapping[str, Any]) -> str | None:
+    return "zero divided by zero is no number" if values["optimizer.eps"] == 0 else None
+
+
 def _one_micro_batch(values: Mapping[str, Any]) -> str | None:
     count = values["run.accumulation"]
     return f"`run.accumulation={count}` would move the parameters {count} times in a step" if count > 1 else None
@@ -79,11 +83,15 @@ plugin = Plugin(
         ),
         Require(
             key("quantization.installed").on, when=eight_bit, id="optimizer.package.installed",
-            because="the bitsandbytes package is not installed", suggest=["optimizer.name=adamw"], ref=PAPER_8BIT,
+            because="the bitsandbytes package is not installed (`pip install bitsandbytes`)", suggest=["optimizer.name=adamw"], ref=PAPER_8BIT,
         ),
         Check(
             [betas], _two_betas, id="optimizer.betas.range", when=name.isin("adamw", "adamw_bf16", "adamw_offload", *BITSANDBYTES),
             because="each is the part of a moment that is kept from step to step",
+        ),
+        Check(
+            [eps], _no_eps, id="optimizer.eps.zero", when=~name.isin("adafactor", "sgd", "lion_8bit"),
+            because="a weight whose gradients were all zero has nothing else to be divided by",
         ),
         Check(
             ["run.max_grad_norm"], _unclipped, when=in_backward.on, id="optimizer.in_backward.clipping",
