@@ -87,7 +87,8 @@ def fitcheck(plan: Plan, model: Any) -> dict[str, Any]:
 
 def _targets(plan: Plan, model: Any) -> list[str]:
     """The layers that the plan adapts, by their last name."""
-    from memcfg_peft.adapter import adapted, adapted_layers
+    from memcfg_peft.adapter import adapted
+    from memcfg_peft.layers import adapted_layers
 
     if plan["peft.method"] == "none":
         return ["q_proj"]  # not read without adapters

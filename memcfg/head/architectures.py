@@ -59,7 +59,9 @@ def prove(model: torch.nn.Module, transform: HeadTransform) -> None:
     absent = head.weight.is_meta and not simulating()
     if absent or head.weight.numel() != head.out_features * head.in_features:
         return
-    noise = torch.randn(1, 2, head.in_features, generator=torch.Generator().manual_seed(0))
+    # of the weight: what peft puts beside tied embeddings has its features the other way round
+    width = head.weight.shape[-1]
+    noise = torch.randn(1, 2, width, generator=torch.Generator().manual_seed(0))
     hidden = noise.to(head.weight)
     with torch.no_grad(), _without_dropout(module):
         own = model_logits(model, hidden).float()

@@ -32,9 +32,11 @@ def memcfg_load_model(plan: Plan, device: str) -> PreTrainedModel:
 
 @hookimpl
 def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effective]:
-    """The dtype that most of the weights have. Techniques may keep some of them in another, or packed as integers."""
+    """The dtype that most of the weights have, of those that were loaded: beside frozen ones what is trained was added. Techniques
+    may keep some of them in another, or packed as integers."""
     sizes: Counter[torch.dtype] = Counter()
-    for parameter in run.model.parameters():
+    parameters = list(run.model.parameters())
+    for parameter in [p for p in parameters if not p.requires_grad] or parameters:
         if parameter.is_floating_point():
             sizes[parameter.dtype] += parameter.numel()
     most, count = sizes.most_common(1)[0]

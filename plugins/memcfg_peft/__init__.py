@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any
-
 from memcfg import Advise, Axis, Bool, Check, Default, Enum, Forbid, Force, NotYet, Plugin, Setting, key, only_when
+from memcfg_peft import checks
 
 WEIGHTS = ("lora", "adalora", "loha", "lokr", "oft", "vera", "ia3")
 """Methods that change weights of the model's own layers."""
@@ -14,8 +11,6 @@ PROMPTS = ("prompt", "prefix", "p_tuning")
 """Methods that put trained virtual tokens before each row."""
 MERGED = WEIGHTS
 """Methods whose change can be added to the weights."""
-HEADS = ("lm_head", "embed_out", "output")
-"""What output heads are called."""
 
 method = Enum(
     "peft.method", ("none", *WEIGHTS, *PROMPTS), open=True, doc="the kind of adapter; none trains the whole model"
@@ -44,67 +39,6 @@ adapts = method != "none"
 quantized = key("quantization.mode").isin("nf4", "fp4", "int8")
 zero3 = key("distributed.strategy") == "zero3"
 sharded = key("distributed.strategy").isin("fsdp2", "zero3")
-
-
-def _head_by_name(values: Mapping[str, Any]) -> str | None:
-    given = values["peft.targets"]
-    named = [name for name in (given if isinstance(given, list) else [given]) if name in HEADS]
-    return f"`{named[0]}` is the output head: leave it out and add `peft.head=true`" if named else None
-
-
-OWNED = {
-    "r": "peft.rank", "init_r": "peft.rank", "lora_alpha": "peft.alpha", "alpha": "peft.alpha", "lora_dropout": "peft.dropout",
-    "module_dropout": "peft.dropout", "vera_dropout": "peft.dropout", "target_modules": "peft.targets",
-    "modules_to_save": "peft.modules_to_save", "use_rslora": "peft.rslora", "use_dora": "peft.dora",
-    "num_virtual_tokens": "peft.virtual_tokens",
-}  # fmt: skip
-"""Fields of peft's configurations that options of their own set."""
-FIXED = ("task_type", "inference_mode", "peft_type")
-"""Fields that follow from training a language model."""
-
-
-def _owned(values: Mapping[str, Any]) -> str | None:
-    given = values["peft.config"] or {}
-    for name in given:
-        if name in OWNED:
-            return f"`{name}` is what `{OWNED[name]}` says: leave it out and set that"
-        if name in FIXED:
-            return f"`{name}` is set for training: leave it out"
-    return None
-
-
-def _whole_dropout(values: Mapping[str, Any]) -> str | None:
-    return "a dropout of 1 leaves nothing of the adapter" if values["peft.dropout"] == 1 else None
-
-
-def _no_target(values: Mapping[str, Any]) -> str | None:
-    return "an empty list adapts no layer: leave it out" if values["peft.targets"] in ([], "") else None
-
-
-def _pattern(values: Mapping[str, Any]) -> str | None:
-    given = values["peft.targets"]
-    if not isinstance(given, str):
-        return None
-    try:
-        re.compile(given)
-    except re.error as error:
-        return f"`{given}` is no pattern: {error}"
-    return None
-
-
-def _named(values: Mapping[str, Any]) -> str | None:
-    for key_ in ("peft.targets", "peft.modules_to_save"):
-        given = values[key_]
-        wrong = [name for name in given if not isinstance(name, str) or not name] if isinstance(given, list) else []
-        if wrong:
-            return f"`{key_}` lists `{wrong[0]!r}`, which is no name of a layer"
-    return None
-
-
-def _both(values: Mapping[str, Any]) -> str | None:
-    adapted, whole = values["peft.targets"], values["peft.modules_to_save"] or []
-    both = [name for name in (adapted if isinstance(adapted, list) else []) if name in whole]
-    return f"`{both[0]}` is in both `peft.targets` and `peft.modules_to_save`: leave it in one" if both else None
 
 
 plugin = Plugin(
@@ -181,36 +115,48 @@ plugin = Plugin(
             suggest=["checkpointing.mode=none", "peft.method=prompt"],
         ),
         Check(
-            [targets], _head_by_name, when=adapts, id="peft.targets.head",
+            [targets], checks.head_by_name, when=adapts, id="peft.targets.head",
             because="whether the head is adapted decides which losses can run",
         ),
         Check(
-            [targets], _no_target, when=adapts, id="peft.targets.none", because="an adapter lies beside layers of the model",
+            [targets], checks.no_target, when=adapts, id="peft.targets.none", because="an adapter lies beside layers of the model",
         ),
         Check(
-            [targets], _pattern, when=adapts, id="peft.targets.pattern",
+            [targets], checks.pattern, when=adapts, id="peft.targets.pattern",
             because="a text is held against the names of the model's layers",
         ),
         Check(
-            [targets, saved], _named, when=adapts, id="peft.targets.names",
+            [targets, saved], checks.named, when=adapts, id="peft.targets.names",
             because="layers are found by their names",
         ),
         Check(
-            [targets, saved], _both, when=adapts, id="peft.targets.saved",
+            [targets, saved], checks.both, when=adapts, id="peft.targets.saved",
             because="a layer that is trained whole has no adapter beside it",
         ),
         Check(
-            [dropout], _whole_dropout, when=adapts, id="peft.dropout.whole",
+            [dropout], checks.whole_dropout, when=adapts, id="peft.dropout.whole",
             because="what is dropped out has no gradient",
         ),
         Check(
-            [config], _owned, when=adapts, id="peft.config.owned",
+            [config, method], checks.owned, when=adapts, id="peft.config.owned",
             because="the plan would say one thing and peft do another",
+        ),
+        Check(
+            [config], checks.undone, when=adapts, id="peft.config.undone",
+            because="it would change nothing, or something else than it says",
+        ),
+        Check(
+            [config, key("reference.mode"), "reference.path"], checks.moves_the_model, when=adapts, id="peft.config.reference",
+            because="the reference has to be the model before training",
+        ),
+        Check(
+            [config, merge], checks.drawn, when=adapts & merge.off, id="peft.config.drawn",
+            because="an adapter that is saved alone is laid over the model as it was loaded",
         ),
         *only_when(adapts, head, saved, dtype, merge, config, because="there is no adapter when the whole model is trained"),
         *only_when(method.isin("lora", "adalora", "loha", "lokr", "oft", "vera"), rank, because="this adapter has no rank"),
         *only_when(method.isin("lora", "adalora", "loha", "lokr"), alpha, because="this adapter has no scale"),
-        *only_when(method.isin("lora", "adalora", "oft", "vera"), dropout, because="this adapter has no dropout"),
+        *only_when(method.isin("lora", "adalora", "oft", "vera"), dropout, because="no dropout lies before this adapter"),
         *only_when(method.isin(*WEIGHTS), targets, because="only adapters on layers have targets"),
         *only_when(method == "lora", rslora, dora, because="only `peft.method=lora` reads it"),
         *only_when(method.isin(*PROMPTS), tokens, because="only trained prompts have virtual tokens"),

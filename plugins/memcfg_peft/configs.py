@@ -13,6 +13,7 @@ from peft.utils import constants
 from memcfg import Plan, Problem, RequestError, RunError
 from memcfg.engine.forward import NEW_HEAD, causal_model
 from memcfg_peft.matching import matches, unmatched
+from memcfg_peft.warned import quiet
 
 CONFIGS: dict[str, type[peft.PeftConfig]] = {
     "lora": peft.LoraConfig, "adalora": peft.AdaLoraConfig, "loha": peft.LoHaConfig, "lokr": peft.LoKrConfig,
@@ -42,9 +43,11 @@ def config_of(plan: Plan, model: torch.nn.Module) -> peft.PeftConfig:
     kind = CONFIGS[method]
     values |= _further(plan, kind)
     try:
-        return kind(**values)
-    except (TypeError, ValueError, ImportError) as error:
-        raise RunError(Problem(f"peft refuses it: {error}", key="peft.method")) from error
+        with quiet():
+            return kind(**values)
+    except (TypeError, ValueError, ImportError, UserWarning) as error:
+        key = "peft.config" if plan.get("peft.config") else "peft.method"
+        raise RunError(Problem(f"peft refuses it: {error}", key=key)) from error
 
 
 def targets_of(plan: Plan, model: torch.nn.Module) -> list[str] | str:

@@ -12,9 +12,11 @@ from peft.utils import ModulesToSaveWrapper
 from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg.engine.forward import causal_model
-from memcfg_peft.adapter import ADAPTER, adapted, adapted_layers, merged, per_leaf, trainable
+from memcfg_peft.adapter import ADAPTER, adapted, trainable
 from memcfg_peft.configs import CONFIGS, RANK, SAVED
+from memcfg_peft.layers import adapted_layers, per_leaf
 from memcfg_peft.matching import counted, matches
+from memcfg_peft.merging import merged
 
 
 @hookimpl(consumes=("quantized", "head"), produces="adapter")
@@ -40,9 +42,7 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     size = sum(p.numel() for p in parameters)
     where = f" beside {per_leaf(layers)}" if layers else ""
     found = [*found, Effective("peft.method", _moved(run, method), f"{size:,} trained weights{where}{_reached(run)}")]
-    dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parameters})
-    if plan["peft.dtype"] != "base" and dtypes:
-        found.append(Effective("peft.dtype", dtypes[0] if len(dtypes) == 1 else dtypes, "its weights"))
+    found += _dtype(plan["peft.dtype"], run.model, parameters)
     if asked := plan.get(SAVED):
         found.append(Effective(SAVED, *_whole(run.model, asked)))
     if method in RANK and plan.get("peft.rank") is not None:
@@ -50,6 +50,16 @@ def memcfg_evidence(plan: Plan, run: Any, found: list[Effective]) -> list[Effect
     if method == "lora":
         found += _of_layers(run.model, config, bool(plan.get("peft.rslora")))
     return found
+
+
+def _dtype(chosen: str, model: Any, parameters: list[torch.nn.Parameter]) -> list[Effective]:
+    """What the adapter's weights are made of; `base` where that is the model's dtype and the plan says so."""
+    dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parameters})
+    if not dtypes:
+        return []
+    if chosen == "base" and dtypes == [str(model.dtype).removeprefix("torch.")]:
+        return [Effective("peft.dtype", "base", f"its weights are {dtypes[0]}, as the model's")]
+    return [Effective("peft.dtype", dtypes[0] if len(dtypes) == 1 else dtypes, "its weights")]
 
 
 def _of_layers(model: torch.nn.Module, config: Any, rooted: bool) -> list[Effective]:

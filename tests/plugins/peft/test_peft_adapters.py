@@ -11,14 +11,19 @@ import pytest
 import torch
 from memcfg_checkpointing.hooks import memcfg_patch_model as checkpointed
 from memcfg_peft import plugin
-from memcfg_peft.adapter import adapted_layers, merged, per_leaf, trainable
+from memcfg_peft.adapter import trainable
 from memcfg_peft.hooks import memcfg_evidence, memcfg_export, memcfg_patch_model
+from memcfg_peft.layers import adapted_layers, per_leaf
+from memcfg_peft.merging import merged
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from memcfg import Decision, Plan, RequestError, RunError
 from memcfg.engine.evidence import compare
 from memcfg.engine.forward import attach_head, causal_model
+from memcfg.head.architectures import prove
+from memcfg.head.layer import output_head
+from memcfg.head.transform import HeadTransform
 
 pytestmark = pytest.mark.torch
 
@@ -367,6 +372,56 @@ def test_what_peft_would_change_by_itself_is_refused() -> None:
         memcfg_patch_model(plan=plan("oft", rank=3), model=model())
     with pytest.raises(RunError, match=r"rank_pattern keys did not match any targeted module.*'nothing'"):
         memcfg_patch_model(plan=plan(config={"rank_pattern": {"nothing": 4}}), model=model())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"modules_to_save": ["embed_tokens"], "config": {"ensure_weight_tying": True}}, "no tied modules were found"),
+        ({"config": {"loftq_config": {"loftq_bits": 4}}}, "`loftq_config` specified but will be ignored"),
+        ({"config": {"exclude_modules": ["nothing"]}}, "no modules were excluded"),
+        ({"config": {"runtime_config": {"ephemeral_gpu_offload": True}}}, "peft cannot adapt"),
+        ({"config": {"bias": 3}}, "peft cannot adapt"),
+    ],
+)
+def test_a_field_that_peft_leaves_out_or_trips_over_is_named(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=message) as caught:
+        memcfg_patch_model(plan=plan(**overrides), model=model(tied=False))
+    assert str(caught.value).startswith("`peft.config`: ")
+
+
+def test_an_adapter_that_cannot_be_merged_is_told_before_it_is_trained() -> None:
+    asked = {"config": {"lora_bias": True}}
+    with pytest.raises(RunError, match=r"`peft\.merge`: peft cannot merge the adapter into `.*q_proj`: .*no bias"):
+        memcfg_patch_model(plan=plan(**asked), model=model())
+    memcfg_patch_model(plan=plan(**asked, merge=False), model=model())
+
+
+def test_tied_embeddings_stay_tied_where_peft_is_asked_to(tmp_path: Path) -> None:
+    asked = plan(modules_to_save=["embed_tokens"], config={"ensure_weight_tying": True})
+    made = stir(memcfg_patch_model(plan=asked, model=model()))
+    assert output_head(made).weight.shape == (40, 16)
+    prove(made, HeadTransform())
+    wanted = logits(made)
+    memcfg_export(plan=asked, model=made).save_pretrained(tmp_path)  # type: ignore[operator]
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert loaded.config.tie_word_embeddings
+    torch.testing.assert_close(logits(loaded), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "base", "actual", "found"),
+    [
+        ("base", "bfloat16", "bfloat16", "base"), ("base", "bfloat16", "float32", "float32"),
+        ("base", "float32", "float32", "base"), ("bfloat16", "float32", "float32", "float32"),
+    ],
+)  # fmt: skip
+def test_the_dtype_is_read_from_the_weights(chosen: str, base: str, actual: str, found: str) -> None:
+    asked = plan(dtype=chosen)
+    made = memcfg_patch_model(plan=asked, model=model(dtype=getattr(torch, base)))
+    for parameter in trainable(made):
+        parameter.data = parameter.data.to(getattr(torch, actual))
+    assert evidence(asked, made)["peft.dtype"] == found
 
 
 def test_a_vera_adapter_in_bfloat16_multiplies_in_bfloat16() -> None:
