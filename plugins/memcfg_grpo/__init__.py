@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Advise, Check, Default, Forbid, Force, Ignored, Plugin, RemovedKey, RenameKey, key, only_when
+from memcfg import Advise, Check, Default, Forbid, Ignored, Plugin, RenameKey, grouped, key, only_when
 from memcfg_grpo.options import (
     ADAPTIVE,
     CORRECTION,
@@ -16,7 +16,6 @@ from memcfg_grpo.options import (
     correction_min,
     correction_mode,
     delta,
-    dropout,
     epsilon,
     epsilon_high,
     generations,
@@ -24,6 +23,7 @@ from memcfg_grpo.options import (
     here,
     level,
     loss,
+    own,
 )
 
 PAPER = "https://arxiv.org/abs/2402.03300"
@@ -89,13 +89,8 @@ plugin = Plugin(
     doc="online reinforcement with groups of completions",
     options=[*OWN, *ADAPTIVE, *CORRECTION],
     rules=[
-        Force(
-            "trainer.dropout", "disabled", when=dropout.on, id="grpo.dropout.off",
-            because="`grpo.disable_dropout` switches it off in policy and reference",
-        ),
-        Default(
-            dropout, False, when=here, id="grpo.disable_dropout.default",
-            because="the policy is trained as it samples: dropout stays as the model has it",
+        *grouped.rules(
+            "grpo", own, alone="an advantage is a difference within a group, and a group of one has none"
         ),
         Default(
             loss, "dapo", when=here, id="grpo.loss.default",
@@ -105,11 +100,6 @@ plugin = Plugin(
         Default(
             generations, 8, when=here, id="grpo.num_generations.default",
             because="eight completions estimate a prompt's mean reward well enough", ref=PAPER,
-        ),
-        Forbid(
-            here & (generations <= 1), id="grpo.num_generations.group",
-            because="an advantage is a difference within a group, and a group of one has none",
-            suggest=["grpo.num_generations=2"],
         ),
         Default(
             key("run.batch_size"), 8, when=here, id="grpo.run.batch_size",
@@ -131,26 +121,6 @@ plugin = Plugin(
         Default(
             correction_mode, "sequence_mask", when=corrects, id="grpo.correction_mode.default",
             because="a completion whose ratio is out of bounds is left out whole",
-        ),
-        Default(
-            key("run.learning_rate"), 1e-6, when=here, id="grpo.run.learning_rate",
-            because="a policy that learns from its own samples is moved in small steps",
-        ),
-        Default(
-            key("run.learning_rate"), 2e-3, when=here & tiny, id="grpo.run.learning_rate.tiny",
-            because="a small model that starts from noise wants larger steps than one that was trained before",
-        ),
-        Default(
-            key("truncation.max_length"), None, when=here, id="grpo.truncation.max_length",
-            because="prompts are kept whole and completions end at `generation.max_new_tokens`",
-        ),
-        Ignored(
-            key("truncation.max_length"), when=here, except_values=(None,), id="grpo.truncation.unused",
-            because="nothing is cut: prompts are kept whole and completions end at `generation.max_new_tokens`",
-        ),
-        Ignored(
-            key("truncation.mode"), when=here, id="grpo.truncation.mode",
-            because="nothing is cut, so there is no side to keep",
         ),
         Forbid(
             corrects & (loss == "vespo") & correction_mode.isin("sequence_mask", "sequence_truncate"),
@@ -228,14 +198,6 @@ plugin = Plugin(
             "consider `grpo.loss=grpo`",
             when=here & (level == "sequence") & loss.isin("bnpo", "dr_grpo", "dapo", "cispo"),
             id="grpo.importance_level.token_mean", level="warning",
-        ),
-        RemovedKey(
-            "grpo.max_prompt_length", advice="filter or pre-truncate the data set instead",
-            id="grpo.max_prompt_length.removed", because="a prompt cut in the middle asks another question",
-        ),
-        RenameKey(
-            "grpo.max_completion_length", key("generation.max_new_tokens"), id="grpo.max_completion_length.renamed",
-            because="all trainers that generate share one limit",
         ),
         RenameKey(
             "grpo.correction_cap", correction_max, id="grpo.correction_cap.renamed", because="there is a lower bound as well"

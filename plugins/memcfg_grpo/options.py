@@ -1,8 +1,8 @@
-"""GRPO's own options. Defaults of the choices are rules (`rules.py`); those of the settings stand here."""
+"""GRPO's own options. Defaults of the choices are rules (`__init__.py`); those of the settings stand here."""
 
 from __future__ import annotations
 
-from memcfg import Bool, Enum, Int, Setting, key
+from memcfg import Bool, Enum, Setting, grouped, key
 
 here = key("trainer.name") == "grpo"
 
@@ -11,17 +11,8 @@ loss = Enum(
     ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
     doc="how token losses are clipped and averaged",
 )
-generations = Int("grpo.num_generations", minimum=1, unit="completions", doc="completions sampled for each prompt")
-eval_generations = Setting(
-    "grpo.num_generations_eval", int, default=None, nullable=True, minimum=1, unit="completions",
-    doc="completions sampled for each prompt in evaluation; null takes `grpo.num_generations`",
-)  # fmt: skip
-beta = Setting("grpo.beta", float, default=0.0, minimum=0.0, doc="weight of the KL penalty; 0 loads no reference")
-iterations = Setting("grpo.num_iterations", int, default=1, minimum=1, doc="updates made with each generation")
-epsilon = Setting("grpo.epsilon", float, default=0.2, minimum=0.0, doc="how far a ratio may move before it is clipped")
-epsilon_high = Setting(
-    "grpo.epsilon_high", float, default=None, nullable=True, minimum=0.0, doc="upper clip; null takes `grpo.epsilon`"
-)
+own = grouped.options("grpo", beta=0.0)
+generations, beta, epsilon, epsilon_high = own.generations, own.beta, own.epsilon, own.epsilon_high
 delta = Setting(
     "grpo.delta",
     float,
@@ -35,9 +26,6 @@ scale = Setting(
     "grpo.scale_rewards", str, default="group", values=("group", "batch", "none"),
     doc="whose deviation the advantages are divided by",
 )  # fmt: skip
-truncated = Setting(
-    "grpo.mask_truncated", bool, default=False, doc="leave completions that hit the limit out of the loss"
-)
 quantile = Setting(
     "grpo.top_entropy_quantile", float, default=1.0, minimum=0.0, maximum=1.0,
     doc="share of a micro-batch's tokens, those of highest entropy, that are learned from",
@@ -65,8 +53,6 @@ kl_correction = Setting(
     doc="weigh the KL penalty by the ratio, so that it is unbiased off-policy",
 )
 head_fp32 = Bool("grpo.head_fp32", doc="compute the output head in float32")
-shuffle = Setting("grpo.shuffle", bool, default=True, doc="shuffle the prompts")
-dropout = Bool("grpo.disable_dropout", doc="switch dropout off in policy and reference")
 
 correction = Bool("grpo.correction", doc="correct for vLLM's probabilities, which differ from the trained model's")
 correction_mode = Enum(
@@ -89,6 +75,6 @@ correction_min = Setting(
 CORRECTION = (correction, correction_mode, correction_max, correction_min)
 ADAPTIVE = (entropy_target, entropy_min, entropy_max, entropy_step)
 OWN = (
-    loss, generations, eval_generations, beta, iterations, epsilon, epsilon_high, delta, level, scale,
-    truncated, quantile, entropy, adaptive, off_policy, kl_correction, head_fp32, shuffle, dropout,
+    loss, generations, own.eval_generations, beta, own.iterations, epsilon, epsilon_high, delta, level, scale,
+    own.truncated, quantile, entropy, adaptive, off_policy, kl_correction, head_fp32, own.shuffle, own.dropout,
 )  # fmt: skip
