@@ -67,6 +67,13 @@ class Generation(Protocol):
         ...
 
 
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end a completion: the tokenizer's, and those that the weights were saved with."""
+    saved = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    found = [tokenizer.eos_token_id, *(saved if isinstance(saved, list) else [saved])]
+    return list(dict.fromkeys(token for token in found if token is not None))
+
+
 # ------------------------------------------------------------------------------------------------ what is made of them
 
 

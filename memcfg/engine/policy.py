@@ -90,7 +90,7 @@ class SampledPolicy(ABC):
         masked = [self.sampled.mask_truncated and not sample.finished for sample in sampled.samples]
         rows, figures = self.rows(sampled, total, masked)
         figures = {**weighed_figures(weighed, everyone), **described(total, sampled.group), **lengths(facts), **figures}
-        return Learned(rows, figures, self._records(sampled, values, total[sampled.mine]))
+        return Learned(rows, figures, self._records(sampled, weighed, values, total[sampled.mine]))
 
     def values(self, sampled: Round) -> tuple[Tensor, list[str]]:
         """What this process's completions are worth, float64 [n, functions], and the functions' names."""
@@ -110,13 +110,12 @@ class SampledPolicy(ABC):
         """This process's completed rows, and further figures. `total` [all] are the rewards of all processes' completions,
         whose groups lie together."""
 
-    def _records(self, sampled: Round, values: Tensor, total: Tensor) -> list[dict[str, Any]]:
-        names = self.rewards.names if self.rewards is not None else []
+    def _records(self, sampled: Round, names: Sequence[str], values: Tensor, total: Tensor) -> list[dict[str, Any]]:
         texts = self.tokenizer.batch_decode([sample.ids for sample in sampled.samples])
         return [
             {
                 "prompt": about.get("prompt"), "completion": text, "tokens": len(sample.ids), "finished": sample.finished,
-                "rewards": dict(zip(names, worth, strict=False)), "reward": reward,
+                "rewards": dict(zip(names, worth, strict=True)), "reward": reward,
             }
             for about, text, sample, worth, reward in zip(
                 sampled.about, texts, sampled.samples, values.tolist(), total.tolist(), strict=True

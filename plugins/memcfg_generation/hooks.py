@@ -9,11 +9,11 @@ import torch
 from memcfg import Plan, Problem, RequestError, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg.engine.forward import causal_model
-from memcfg.rollouts import Generation
+from memcfg.rollouts import Generation, end_tokens
 from memcfg.simulated import GENERATION
 from memcfg_generation.continuous import ContinuousGeneration
 from memcfg_generation.graphs import GraphedGeneration
-from memcfg_generation.sampler import TransformersGeneration, arguments, end_tokens
+from memcfg_generation.sampler import TransformersGeneration, arguments
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

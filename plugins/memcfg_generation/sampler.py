@@ -122,10 +122,3 @@ def arguments(plan: Mapping[str, Any]) -> dict[str, Any]:
         "repetition_penalty": plan["generation.repetition_penalty"],
         "cache_implementation": plan.get("generation.cache"),
     }
-
-
-def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a completion: the tokenizer's, and those that the weights were saved with."""
-    saved = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    found = [tokenizer.eos_token_id, *(saved if isinstance(saved, list) else [saved])]
-    return [token for token in found if token is not None]

@@ -10,6 +10,7 @@ import torch
 
 from memcfg import Plan, Problem, RequestError, hookimpl
 from memcfg.engine.evidence import Effective
+from memcfg.rollouts import end_tokens
 from memcfg_vllm import probe
 from memcfg_vllm.generation import THERE, VLLMGeneration
 from memcfg_vllm.phases import Phases
@@ -94,10 +95,3 @@ def drawn(plan: Plan) -> dict[str, Any]:
         "repetition_penalty": plan["generation.repetition_penalty"], "detokenize": plan["vllm.structured_regex"] is not None,
         "regex": plan["vllm.structured_regex"],
     }  # fmt: skip
-
-
-def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a completion: the tokenizer's, and those that the weights were saved with."""
-    saved = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    found = [tokenizer.eos_token_id, *(saved if isinstance(saved, list) else [saved])]
-    return sorted({token for token in found if token is not None})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from memcfg.engine.rounds import Order, Sampler, Sizes, seed_of
-from memcfg.rollouts import Sample
+from memcfg.rollouts import Sample, end_tokens
 
 pytestmark = pytest.mark.torch
 
@@ -98,3 +99,16 @@ def test_it_sleeps_after_an_error_too() -> None:
     with pytest.raises(RuntimeError, match="no"):
         sampler(said, fails=True)([[[1]]], [0])
     assert said[-2:] == ["sleep", "leave"]
+
+
+@pytest.mark.parametrize(
+    ("own", "saved", "expected"),
+    [(2, None, [2]), (2, 5, [2, 5]), (2, [5, 2, 7], [2, 5, 7]), (None, [5], [5]), (None, None, [])],
+)
+def test_a_completion_ends_with_the_tokenizers_token_or_those_saved_with_the_weights(
+    own: int | None, saved: Any, expected: list[int]
+) -> None:
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=saved))
+    assert end_tokens(model, SimpleNamespace(eos_token_id=own)) == expected
+    if saved is None:
+        assert end_tokens(SimpleNamespace(), SimpleNamespace(eos_token_id=own)) == expected

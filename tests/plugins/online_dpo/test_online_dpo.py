@@ -77,6 +77,9 @@ def test_a_completion_that_does_not_end_loses_the_penalty() -> None:
     values, names = made.values(round_)
     assert names == ["any", "missing_eos"]
     assert made.total(values).tolist() == [1.0, -0.5, 1.0, 1.0, -0.5, -0.5]
+    made.tokenizer = Words()
+    shown = [(record["rewards"], record["reward"]) for record in made.learn(round_).records][:2]
+    assert shown == [({"any": 2.0, "missing_eos": 0.0}, 1.0), ({"any": 2.0, "missing_eos": -1.5}, -0.5)]
 
 
 def test_a_judge_stands_in_for_rewards() -> None:
@@ -89,6 +92,9 @@ def test_a_judge_stands_in_for_rewards() -> None:
         "rewards/longer/mean": 0.5,
         "rewards/longer/std": pytest.approx(0.5477, abs=1e-4),
     }
+    assert [record["rewards"] for record in learned.records] == [
+        {"longer": record["reward"]} for record in learned.records
+    ]
     with pytest.raises(RequestError) as caught:
         objective(judge="shorter").judged_by(Words(), [Judge("longer", longer)])
     assert str(caught.value) == (
