@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RULE: Final = "budget.bytes.planner"
 """What a plan names as the reason for what the planner chose."""
 
-NOTHING: Final[Callable[..., Any]] = lambda text, share=None: None  # noqa: E731
+NOTHING: Final[Callable[..., Any]] = lambda text, share=None, begins=False: None  # noqa: E731
 
 
 def fitted(request: Request, registry: Registry, tell: Callable[..., Any] = NOTHING) -> Plan:

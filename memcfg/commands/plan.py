@@ -38,12 +38,14 @@ def _plan(arguments: Arguments, terminal: Terminal) -> int:
     from memcfg.commands.supposed import composed
     from memcfg.commands.train import calm_openmp
     from memcfg.compose.request import installed
+    from memcfg.planner.sets import check
 
     wishes, find, rest = asked(arguments.rest)
     registry = installed()
     wanted = lambda: composed(rest, arguments.config_dir, registry, terminal.say)  # noqa: E731
     request, _ = pricing(wanted, rest, arguments, registry, terminal)
     registry = registry.within(request)
+    check(wishes, registry)
     calm_openmp("cpu")
     with Talk(terminal) as talk:
         ladder = found(request, registry, wishes, talk)
@@ -79,7 +81,7 @@ def reach(ladder: Ladder, request: Request, registry: Registry, tell: Any) -> In
     from memcfg.planner.inverse import answers
     from memcfg.planner.search import SEARCHED
 
-    tell("how far the smallest set reaches", SEARCHED)
+    tell("looking how far the smallest set reaches", SEARCHED, begins=True)
     rung = ladder.rungs[-1] if ladder.rungs else ladder.least
     return answers(request, registry, ladder.machine, ladder.budget, rung.set)
 
@@ -129,7 +131,8 @@ def _no_word(key: str) -> Problem:
 
 
 class Talk:
-    """What the search reports: a bar with what is being looked at, which is written over on a terminal; nothing elsewhere."""
+    """What the search reports: on a terminal a bar with what is being looked at, which is written over; elsewhere a line for each
+    stage, so that a log shows what takes the time. `--quiet` silences both, `--json` the lines."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._bar: Any = None
@@ -141,7 +144,8 @@ class Talk:
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
             columns = (BarColumn(20), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-            self._bar = Progress(*columns, console=self._terminal.err, transient=True)
+            # No thread of its own that draws: a process with threads is not forked, and would use one core.
+            self._bar = Progress(*columns, console=self._terminal.err, transient=True, auto_refresh=False)
             self._bar.start()
             self._task = self._bar.add_task("", total=1.0)
         return self
@@ -150,7 +154,9 @@ class Talk:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, text: str, share: float | None = None) -> None:
-        """`share`: how much of the work is done, from 0 to 1, where that is known."""
+    def __call__(self, text: str, share: float | None = None, *, begins: bool = False) -> None:
+        """`share`: how much of the work is done, from 0 to 1, where that is known; `begins`: a further stage of it."""
         if self._bar is not None:
-            self._bar.update(self._task, description=text, completed=share)
+            self._bar.update(self._task, description=text, completed=share, refresh=True)
+        elif begins and not self._terminal.json:
+            self._terminal.say(f"{text} ...")

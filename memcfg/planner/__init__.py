@@ -6,7 +6,9 @@
     addresses   where CUDA lays the segments that it is asked for
     hidden      what kernels allocate where no mode sees it; `reductions`: sums over many rows
     tracker     the dispatch mode that sees every storage of a simulated step
+    repeats     loops whose rounds do the same: a few are run, the others told from them
     simulate    a plan in, a `Prediction` out
+    cores       simulations side by side, in forked processes
 
 This package imports torch only where it simulates; `budget` and `machine` are free of it.
 """

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.core.cards import CARDS
 from memcfg.engine.rounds import LONGEST
+from memcfg.planner.cores import side_by_side
 from memcfg.planner.machine import Machine, named
 from memcfg.planner.online import PROMPT
 from memcfg.planner.outline import outline
@@ -70,8 +72,14 @@ def answers(request: Request, registry: Registry, machine: Machine, budget: int,
     ask = _Asker(
         request, registry, machine, chosen, outlined, whole.sure_bytes, min(held, whole.sure_bytes), limit, bound
     )
-    card = smallest_card(request, registry, machine, chosen, whole, whole.needed_bytes / outlined)
-    return Inverse(ask.furthest(length), ask.furthest(ROWS), card, length, bound)
+    questions: list[Callable[[], Any]] = [
+        partial(ask.furthest, length),
+        partial(ask.furthest, ROWS),
+        partial(smallest_card, request, registry, machine, chosen, whole, whole.needed_bytes / outlined),
+    ]
+    found = side_by_side(lambda question: question(), questions)
+    longest, rows, card = (found[n] if n in found else question() for n, question in enumerate(questions))
+    return Inverse(longest, rows, card, length, bound)
 
 
 def _bound(plan: Plan, length: str, positions: int | None) -> int | None:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from memcfg.errors import MemcfgError
+from memcfg.planner.cores import side_by_side
 from memcfg.planner.machine import Machine
 from memcfg.planner.outline import Outline, outline
 from memcfg.planner.predict import predict, refuse_pending
 from memcfg.planner.prediction import MARGIN, Prediction
-from memcfg.planner.sets import Set, Wishes, axes, check, valid_sets
+from memcfg.planner.sets import Set, Wishes, axes, valid_sets
 from memcfg.planner.summary import EXPANDABLE
 from memcfg.solver.expr import show
 
@@ -45,7 +46,7 @@ SEARCHED: Final = 0.8
 """Shares of a search's time that are over when all outlines are there, and when the ladder is. The rest is how far it reaches."""
 
 Told = Callable[..., Any]
-"""Called with what goes on, and how much of the work is done."""
+"""Called with what goes on and how much of the work is done; `begins`: a further stage of it."""
 
 
 @dataclass(frozen=True)
@@ -94,24 +95,29 @@ class Search:
     machine: Machine
     budget: int
     wishes: Wishes
-    tell: Told = lambda text, share=None: None
+    tell: Told = lambda text, share=None, begins=False: None
     _outlines: dict[Any, Outline] = field(default_factory=dict)
+    _ready: dict[Any, Outline] = field(default_factory=dict)
+    """Outlines that nobody has asked for yet."""
+    _predicted: dict[Set, Prediction] = field(default_factory=dict)
     _expected: int = 1
     """Outlines that there will be, as far as is known."""
     _wholes: int = 0
     _omitted: list[tuple[Set, str]] = field(default_factory=list)
 
     def run(self) -> Ladder:
-        """Raises `RequestError` for names that are no axes or facts that are unknown, and what resolving raises."""
-        check(self.wishes, self.registry)
+        """Raises `RequestError` for facts that are unknown, and what resolving raises."""
         base = self.registry.plan(self.request)
         refuse_pending(base)
         sets = valid_sets(self.request, base, self.registry, self.wishes) or [Set(base)]
-        self.tell(f"{len(sets)} valid sets")
+        self.tell(f"outlining {len(sets)} valid sets, the most hopeful first", begins=True)
         outlined = self._outlined(sets)
         fitting = [s for s in outlined if self.of(s).needed <= self.budget * (1 + MARGIN)]
-        rungs = self._confirmed(self._undominated(fitting))
-        least = self._whole(min(outlined, key=lambda s: self.of(s).needed))
+        self.tell("simulating what may fit", OUTLINED, begins=True)
+        candidates, smallest = self._undominated(fitting), min(outlined, key=lambda s: self.of(s).needed)
+        self._simulated([*candidates[:RUNGS], smallest, sets[0]])
+        rungs = self._confirmed(candidates)
+        least = self._whole(smallest)
         if least.prediction.verdict(self.budget) == "fits":
             rungs = ladder_of([*rungs, least])
         return Ladder(
@@ -121,16 +127,37 @@ class Search:
         )  # fmt: skip
 
     def of(self, chosen: Set) -> Outline:
-        """The outline of a set; the allocator's own option changes nothing about it."""
-        name = tuple(sorted((k, v) for k, v in chosen.choices.items() if k != EXPANDABLE))
+        """The outline of a set."""
+        name = _outlined_as(chosen)
         if name not in self._outlines:
-            hooks = self.registry.hooks(chosen.plan)
-            self._outlines[name] = outline(chosen.plan, hooks, self.machine)
-            done = len(self._outlines)
-            self.tell(
-                f"outlined {done} of {max(done, self._expected)} sets", min(1.0, done / self._expected) * OUTLINED
-            )
+            ready = self._ready.pop(name, None)
+            self._outlines[name] = self._outline(chosen) if ready is None else ready
+            self._progress(len(self._outlines))
         return self._outlines[name]
+
+    def _outline(self, chosen: Set) -> Outline:
+        return outline(chosen.plan, self.registry.hooks(chosen.plan), self.machine)
+
+    def _progress(self, done: int) -> None:
+        self.tell(f"outlined {done} of {max(done, self._expected)} sets", min(1.0, done / self._expected) * OUTLINED)
+
+    def _prepare(self, sets: Sequence[Set]) -> None:
+        """Outline sets of which many will be asked for, on all cores."""
+        todo = list({_outlined_as(s): s for s in reversed(sets) if _outlined_as(s) not in self._outlines}.values())[
+            ::-1
+        ]
+        before = len(self._outlines)
+        found = side_by_side(self._outline, todo, lambda done: self._progress(before + done))
+        self._ready |= {_outlined_as(todo[place]): outlined for place, outlined in found.items()}
+
+    def _simulated(self, sets: Sequence[Set]) -> None:
+        """Simulate sets whose rungs will be asked for, on all cores."""
+        todo = list(dict.fromkeys(sets))
+        found = side_by_side(self._predict, todo)
+        self._predicted |= {todo[place]: prediction for place, prediction in found.items()}
+
+    def _predict(self, chosen: Set) -> Prediction:
+        return predict(chosen.plan, self.registry, machine=self.machine)
 
     def _possible(self, chosen: Set) -> bool:
         """Whether a set can be outlined. The rules do not know everything: a model may have no layer that a technique
@@ -154,6 +181,8 @@ class Search:
         """The sets worth an outline, the plan itself and single changes first."""
         simplest = self._simplest(sets)
         self._expected = min(len(sets), len(simplest) + OUTLINES + SMALLEST)
+        if self._possible(simplest[0]):  # what it loads and learns, the processes that take the others need not
+            self._prepare(simplest)
         known = [s for s in simplest if self._possible(s)]
         others = [s for s in sets if s not in simplest and not self._left_out(s)]
         estimates = {id(s): self._estimate(s, known) for s in others}
@@ -162,7 +191,9 @@ class Search:
         alike = ALIKE * self.of(known[0]).needed
         small = lambda s: (bool(s.changes), estimates[id(s)].needed // alike, estimates[id(s)].ms, len(s.choices))  # noqa: E731
         smallest = sorted(others, key=small)[:SMALLEST]
-        return [*known, *filter(self._possible, dict.fromkeys([*hopeful[:OUTLINES], *smallest]))]
+        chosen = list(dict.fromkeys([*hopeful[:OUTLINES], *smallest]))
+        self._prepare(chosen)
+        return [*known, *filter(self._possible, chosen)]
 
     def _moved(self, chosen: Set) -> list[Any]:
         """The axes that a set moves: micro-batches are split by two options at once."""
@@ -217,7 +248,7 @@ class Search:
         self._wholes += 1
         share = OUTLINED + (SEARCHED - OUTLINED) * min(1.0, self._wholes / (RUNGS + 2))
         self.tell(f"simulating {' '.join(chosen.overrides) or 'the request'}", share)
-        return Rung(chosen, predict(chosen.plan, self.registry, machine=self.machine))
+        return Rung(chosen, self._predicted.get(chosen) or self._predict(chosen))
 
     def _offers(self, base: Plan) -> tuple[str, ...]:
         """Changes of what is learned that the planner was not allowed to consider."""
@@ -231,3 +262,8 @@ class Search:
             if not named(self.wishes.allow, key):
                 found.append(f"{key}={show(value)}: {place.changes}")
         return tuple(found)
+
+
+def _outlined_as(chosen: Set) -> Any:
+    """What outlines of a set are kept under: the allocator's own option changes nothing about them."""
+    return tuple(sorted((k, v) for k, v in chosen.choices.items() if k != EXPANDABLE))

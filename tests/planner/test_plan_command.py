@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from memcfg.cli import main
 from memcfg.commands.fit import fitted, request_of
 from memcfg.compose import compose
 from memcfg.errors import Problem, RequestError, RunError
+from memcfg.planner import cores
 from memcfg.planner.predict import predict
 from memcfg.planner.prediction import MARGIN
 from memcfg.registry import Registry
@@ -103,6 +106,43 @@ def test_words_that_the_planner_does_not_read(
 ) -> None:
     assert main(["plan", "--quiet", *SHAPE, "budget=8gib", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+STAGES = """\
+looking for technique sets that fit ...
+outlining 3 valid sets, the most hopeful first ...
+simulating what may fit ...
+"""
+
+
+def test_a_log_has_a_line_for_each_stage_and_more_cores_answer_the_same(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = ["plan", *SHAPE, "budget=3gib", "plan.axes=[checkpointing]", "plan.find=false"]
+    monkeypatch.setattr(cores, "forkable", lambda: True)
+    monkeypatch.setattr(cores, "cores", lambda: 2)
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert said.err == STAGES
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    monkeypatch.setattr(cores, "cores", lambda: 1)
+    assert main([*words, "--quiet"]) == 0
+    assert capsys.readouterr() == (said.out, "")
+
+
+NOT_VARIED = """\
+import sys
+from memcfg.cli import main
+print(main(["plan", "model=shape", "model.preset=smollm2-135m", "budget=8gib", "plan.axes=[checkpoint]"]), "torch" in sys.modules)
+"""
+
+
+def test_a_name_that_is_no_axis_is_refused_before_torch_is_loaded(light_python: str, tmp_path: Path) -> None:
+    found = subprocess.run([light_python, "-c", NOT_VARIED], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert found.stdout == "2 False\n"
+    assert (
+        "`plan.axes`: `checkpoint` is nothing that the planner varies\n  did you mean `checkpointing`" in found.stderr
+    )
 
 
 def test_a_budget_chooses_lossless_techniques_with_a_reason(registry: Registry) -> None:
