@@ -117,7 +117,7 @@ def failure(theory: Theory, row: Row) -> str | None:
     )
 
 
-@lru_cache(maxsize=256)  # several rows say what comes of one request
+@lru_cache(maxsize=16)  # rows that follow each other often say what comes of one request
 def come_to(theory: Theory, given: str) -> Resolution | ConflictError | RequestError:
     try:
         return resolve(theory, request_of(theory, given))
