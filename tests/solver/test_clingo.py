@@ -106,6 +106,7 @@ class Program:
         return {self.order[key]: self.domains[self.order[key]][value] for key, value in best}
 
 
+@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES or 40, deadline=None, derandomize=not EXAMPLES, database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

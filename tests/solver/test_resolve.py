@@ -350,6 +350,7 @@ def test_why_not_asks_with_a_choice_that_no_rule_may_answer():
     )
 
 
+@pytest.mark.slow
 def test_rules_that_need_too_much_search_are_an_error_that_names_them():
     holes = tuple(f"h{i}" for i in range(9))
     pigeons = [Enum(f"pigeon.n{i}", holes, doc="where it sits") for i in range(10)]

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 
+import pytest
+
 TESTS = """
 import sys
 
@@ -24,6 +26,7 @@ def test_the_lab_is_there(lab):
 """
 
 
+@pytest.mark.slow
 def test_in_a_project_of_its_own(tmp_path):
     (tmp_path / "test_acme.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
