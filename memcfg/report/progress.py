@@ -66,7 +66,10 @@ class TrainingTalk:
         self._say_waiting()
         if self._from is None:
             self._from = step  # told before the first step is taken
-        self._latest.update({name: number for name, number in values.items() if number is not None})
+        self._latest.update(values)
+        self._latest = {
+            name: number for name, number in self._latest.items() if number is not None
+        }  # none: not known now
         if self._bar is not None:
             self._bar.update(self._task, completed=step, said=_said(self._latest))
         elif values:

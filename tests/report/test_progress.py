@@ -46,3 +46,17 @@ def test_what_a_signal_may_not_say_in_the_middle_of_a_line_is_said_after_it(monk
         "and saving it",
         "step 3/3",
     ]
+
+
+def test_a_step_without_a_loss_does_not_show_the_one_before(capsys: pytest.CaptureFixture[str]) -> None:
+    """All its completions may have been left out, say."""
+    talk = TrainingTalk(Terminal(color=False))
+    talk.begin(3)
+    talk.advance(0, {})
+    for step, loss in ((1, 0.25), (2, None), (3, 0.5)):
+        talk.advance(step, {"loss": loss, "reward": 5e37 * step})
+    assert [line.split("  ")[:2] for line in capsys.readouterr().err.splitlines()] == [
+        ["step 1/3", "loss 0.250"],
+        ["step 2/3", "reward 1e+38"],
+        ["step 3/3", "loss 0.500"],
+    ]
