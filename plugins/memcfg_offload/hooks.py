@@ -12,16 +12,10 @@ from memcfg import Plan, hookimpl
 from memcfg.engine.evidence import Effective
 from memcfg_offload.context import Offload
 from memcfg_offload.foresight import foreseen, refuse_too_little
-from memcfg_offload.host import Stack, files, host, memory, refuse_beyond_disk
+from memcfg_offload.host import Stack, amount, files, host, memory, refuse_beyond_disk
 from memcfg_offload.mover import Mover
 from memcfg_offload.phases import ASIDE, LaidAside
 from memcfg_offload.transfer import Direct, Storageless, Streamed, Transfer
-
-
-def amount(size: int) -> str:
-    """Bytes, for people."""
-    bits, unit = next((pair for pair in ((30, "GiB"), (20, "MiB")) if size >= 1 << pair[0]), (10, "KiB"))
-    return f"{size / (1 << bits):.1f} {unit}"
 
 
 @hookimpl

@@ -117,14 +117,19 @@ def host() -> Host:
     return Host(min(bound.total for bound in bounds), min(bound.free for bound in bounds))
 
 
+def amount(size: int) -> str:
+    """Bytes, for people."""
+    bits, unit = next((pair for pair in ((30, "GiB"), (20, "MiB")) if size >= 1 << pair[0]), (10, "KiB"))
+    return f"{size / (1 << bits):.1f} {unit}"
+
+
 def refuse_beyond(size: int, what: str = "activations") -> None:
     """Raise `RunError` if the host cannot spare `size` bytes more."""
     found = host()
     if size > found.free - RESERVE * found.total:
-        gib = 1 << 30
         text = (
-            f"the host has {found.free / gib:.1f} GiB of {found.total / gib:.1f} GiB left, too little to take "
-            f"{size / gib:.1f} GiB of {what} and leave {RESERVE:.0%} free"
+            f"the host has {amount(found.free)} of {amount(found.total)} left, too little to take {amount(size)} of {what} and "
+            f"leave {RESERVE:.0%} free"
         )
         fix = "offload.activations=disk, a smaller `run.batch_size` or a smaller `truncation.max_length`"
         raise RunError(Problem(text, key="offload.activations", fix=fix))
@@ -133,9 +138,9 @@ def refuse_beyond(size: int, what: str = "activations") -> None:
 def refuse_beyond_disk(folder: str | None, size: int, what: str = "activations") -> None:
     """Raise `RunError` if the folder's disk has not got `size` bytes more."""
     where = _nearest(_folder(folder))
-    free, gib = shutil.disk_usage(where).free, 1 << 30
+    free = shutil.disk_usage(where).free
     if size > free:
-        text = f"{free / gib:.1f} GiB are free on the disk of `{where}`, too little for {size / gib:.1f} GiB of {what}"
+        text = f"{amount(free)} are free on the disk of `{where}`, too little for {amount(size)} of {what}"
         raise RunError(Problem(text, key="offload.path", fix="choose a folder with room"))
 
 

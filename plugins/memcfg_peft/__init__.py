@@ -101,6 +101,11 @@ plugin = Plugin(
             suggest=["quantization.mode=nf4", "peft.dora=false"],
         ),
         Forbid(
+            method.isin("loha", "lokr") & key("quantization.mode").isin("nf4", "fp4"), id="peft.method.four_bit",
+            because="peft gives its change the shape of the weights, which four-bit ones have only once they are unpacked",
+            suggest=["peft.method=lora", "quantization.mode=int8"],
+        ),
+        Forbid(
             method.isin(*PROMPTS) & key("padding_free.enabled").on, id="peft.prompt.padding_free",
             because="virtual tokens are put before each row, so only its first document would see them",
             suggest=["packing.strategy=none", "padding_free.enabled=false", "peft.method=lora"],

@@ -152,7 +152,7 @@ def test_what_goes_to_disk_is_held_against_the_disk_and_not_the_host(
     if fits:
         step(built, [context])
     else:
-        with pytest.raises(RunError, match=r"`offload\.path`: 0\.0 GiB are free on the disk of `/dev/shm`"):
+        with pytest.raises(RunError, match=r"`offload\.path`: 0\.0 KiB are free on the disk of `/dev/shm`"):
             step(built, [context])
 
 
