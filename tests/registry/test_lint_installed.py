@@ -39,7 +39,6 @@ def test_memcfgs_own_rules_are_clean():
     assert own == {finding.name for finding, _ in linted.allowed}, "something is allowed that is no longer found"
 
 
-@pytest.mark.slow
 def test_what_a_plugin_allows_is_kept_with_its_reason():
     assert names(lint_installed(registry())) == [DEAD]
     linted = lint_installed(registry(allowed={DEAD: "the menu is printed"}))
