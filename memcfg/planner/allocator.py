@@ -51,26 +51,29 @@ class CachingAllocator:
 
     def malloc(self, request: int) -> Block:
         """A block for `request` > 0 bytes. Raises `Exceeded`."""
-        size = max(ROUND, -(-request // ROUND) * ROUND)
+        size = -(-request // ROUND) * ROUND or ROUND
         large = size > SMALL
         cached = self._cached[large]
         at = bisect_left(cached, (size, -1))
         block = cached.pop(at)[2] if at < len(cached) else self._segment(size, large)
-        self._split(block, size)
+        if block.size != size:
+            self._split(block, size)
         block.free = False
         self.allocated += block.size
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        if self.allocated > self.peak_allocated:
+            self.peak_allocated = self.allocated
         return block
 
     def free(self, block: Block) -> None:
         """Give a block back to the cache."""
         self.allocated -= block.size
         block.free = True
-        if block.before is not None and block.before.free:
-            self._swallow(block.before, block)
-        if block.after is not None and block.after.free:
+        before, after = block.before, block.after
+        if before is not None and before.free:
+            self._swallow(before, block)
+        if after is not None and after.free:
             self._swallow_next(block)
-        self._cache(block)
+        insort(self._cached[block.large], (block.size, block.address, block))
 
     def empty_cache(self) -> None:
         """Give whole cached segments back to the device, as `torch.cuda.empty_cache` does."""

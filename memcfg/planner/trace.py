@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,26 +72,36 @@ def replay(trace: Trace, *, limit: int | None = None, expandable: bool = False, 
 
     Peaks are those of the whole trace, the build included, as a fresh process reports them."""
     allocator, blocks = CachingAllocator(limit, expandable=expandable), dict[int, Block]()
+    births, malloc, free = trace.births, allocator.malloc, allocator.free
     phases: dict[str, int] = {}
     peak, at, step, phase, peak_step, peak_phase = 0, 0, 0, "load", 0, "load"
-    marks = iter([*trace.marks, (len(trace.events) + 1, -1, "")])
-    following = next(marks)
-    for index, event in enumerate(trace.events):
-        while index >= following[0]:
-            _, step, phase = following
-            phases[phase] = max(phases.get(phase, 0), allocator.allocated)
-            following = next(marks)
-        if event > 0:
-            blocks[event] = allocator.malloc(trace.births[event - 1].size)
-            phases[phase] = max(phases.get(phase, 0), allocator.allocated)
-            if allocator.allocated > peak:
-                peak, at, peak_step, peak_phase = allocator.allocated, index, step, phase
-        elif event < 0:
-            allocator.free(blocks.pop(-event))
-        else:
-            allocator.empty_cache()
+    for first, end, step, phase in _stretches(trace):
+        highest = max(phases.get(phase, 0), allocator.allocated)
+        for index in range(first, end):
+            event = trace.events[index]
+            if event > 0:
+                blocks[event] = malloc(births[event - 1].size)
+                if allocator.allocated > highest:
+                    highest = allocator.allocated
+                    if highest > peak:
+                        peak, at, peak_step, peak_phase = highest, index, step, phase
+            elif event < 0:
+                free(blocks.pop(-event))
+            else:
+                allocator.empty_cache()
+        phases[phase] = highest
     _settle(trace, allocator, blocks, again)
     return Replay(max(peak, allocator.peak_allocated), allocator.peak_reserved, phases, at, peak_step, peak_phase)
+
+
+def _stretches(trace: Trace) -> Iterator[tuple[int, int, int, str]]:
+    """The events of each phase that is entered before the last of them: where they begin and end, the step and the phase."""
+    begins = [mark for mark in trace.marks if mark[0] < len(trace.events)]
+    if not begins or begins[0][0]:
+        begins.insert(0, (0, 0, "load"))
+    ends = [*(mark[0] for mark in begins[1:]), len(trace.events)]
+    for (first, step, phase), end in zip(begins, ends, strict=True):
+        yield first, end, step, phase
 
 
 def _settle(trace: Trace, allocator: CachingAllocator, blocks: dict[int, Block], again: Sequence[int]) -> None:
