@@ -28,8 +28,6 @@ RUNS: dict[str, list[str]] = {
     "an adapter in the model's bfloat16": [BF16, "peft=lora", "peft.dtype=base"],
     "magnitudes and whole layers": [BF16, "peft=lora", "peft.dora=true", "peft.dtype=bfloat16", "peft.modules_to_save=[norm]"],
     "projections that are drawn": [BF16, "peft.method=vera", "peft.dtype=bfloat16"],
-    "a start that is drawn": ["peft=lora", "peft.config={init_lora_weights: pissa_niter_4}"],
-    "prompts": [BF16, "peft=prompt", "peft.dtype=bfloat16"],
     "prompts that are computed": ["peft=p_tuning", "peft.modules_to_save=[norm]"],
     "prefixes that are computed": [BF16, "peft=prefix", "peft.dtype=base", "peft.config={prefix_projection: true, encoder_hidden_size: 8}"],
 }  # fmt: skip
