@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from memcfg.report.console import Terminal
 
 MOST: Final = 8
-"""Repairs that are simulated: each takes a second or a few."""
+"""Repairs that are simulated: each takes a second or a few. Where there are more, somebody is to choose among names (32 shapes of
+models), and the prices of the first few would say nothing of the others."""
 
 Found = TypeVar("Found")
 
@@ -28,11 +29,13 @@ def pricing(
         return wanted()
     except ConflictError as error:
         repairs = error.repairs
-        if repairs:
-            terminal.say(f"simulating {count(min(len(repairs), MOST), 'repair')} ...")
-        simulated = [repaired([*words, *repair], arguments, registry) for repair in repairs[:MOST]]
-        more = [Price(None, reason=f"only the first {MOST} are simulated")] * (len(repairs) - len(simulated))
-        error.prices = (*simulated, *more)
+        if len(repairs) > MOST:
+            terminal.say(
+                f"{len(repairs)} repairs are not simulated (at most {MOST} are): `predict` says what one needs"
+            )
+        elif repairs:
+            terminal.say(f"simulating {count(len(repairs), 'repair')} ...")
+            error.prices = tuple(repaired([*words, *repair], arguments, registry) for repair in repairs)
         raise
 
 

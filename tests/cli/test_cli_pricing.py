@@ -71,3 +71,12 @@ def test_a_repair_that_fails_to_be_priced_does_not_hide_the_conflict(memcfg, mon
     assert code == 2
     assert found["repairs"] == [["packing.strategy=none"], ["truncation.max_length=1024"]]
     assert [price["reason"] for price in found["prices"]] == ["ValueError"] * 2
+
+
+def test_where_there_are_very_many_repairs_none_is_simulated(memcfg):
+    """All names of a menu: simulating some of them would take half a minute and say nothing of the others."""
+    code, _, err = memcfg("predict", "model=shape", "assume.device=h100")
+    assert code == 2
+    assert "repairs are not simulated (at most 8 are): `predict` says what one needs" in err
+    assert "    model.preset=qwen3-0.6b\n" in err
+    assert "prices" not in json.loads(memcfg("predict", "--json", "model=shape", "assume.device=h100")[1])
