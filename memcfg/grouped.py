@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from memcfg.dropout import dropout_rules
 from memcfg.solver.expr import Bool, Expr, Int, Option, Setting, key
-from memcfg.solver.rules import Default, Forbid, Force, Ignored, RemovedKey, RenameKey, Rule
+from memcfg.solver.rules import Default, Forbid, Ignored, RemovedKey, RenameKey, Rule
 
 
 class Options(NamedTuple):
@@ -74,13 +75,8 @@ def rules(trainer: str, own: Options, *, alone: str) -> list[Rule]:
             key("run.learning_rate"), 2e-3, when=here & (key("model.source") == "tiny"), id=f"{trainer}.run.learning_rate.tiny",
             because="a small model that starts from noise wants larger steps than one that was trained before",
         ),
-        Force(
-            "trainer.dropout", "disabled", when=own.dropout.on, id=f"{trainer}.dropout.off",
-            because=f"`{trainer}.disable_dropout` switches it off in policy and reference",
-        ),
-        Default(
-            own.dropout, False, when=here, id=f"{trainer}.disable_dropout.default",
-            because="the policy is trained as it samples: dropout stays as the model has it",
+        *dropout_rules(
+            own.dropout, False, because="the policy is trained as it samples: dropout stays as the model has it"
         ),
         *_lengths(trainer, here),
     ]  # fmt: skip

@@ -12,7 +12,6 @@ from memcfg import (
     Default,
     Enum,
     Forbid,
-    Force,
     Ignored,
     Plugin,
     RemovedKey,
@@ -20,6 +19,7 @@ from memcfg import (
     key,
     only_when,
 )
+from memcfg.dropout import dropout_rules
 
 LOSSES = (
     "sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired",
@@ -139,14 +139,7 @@ plugin = Plugin(
     doc="preference optimisation on pairs of completions",
     options=[loss, mixture, beta, smoothing, divergence, alpha, ld_alpha, tau, weighting, dropout, watching],
     rules=[
-        Force(
-            "trainer.dropout", "disabled", when=dropout.on, id="dpo.dropout.off",
-            because="`dpo.disable_dropout` switches it off in policy and reference",
-        ),
-        Default(
-            dropout, True, when=here, id="dpo.disable_dropout.default",
-            because="policy and reference would differ by chance with it",
-        ),
+        *dropout_rules(dropout, True, because="policy and reference would differ by chance with it"),
         Default(loss, "sigmoid", when=here, id="dpo.loss.default", because="it is the loss of the DPO paper", ref=PAPER),
         Default(
             divergence, "reverse_kl", when=here, id="dpo.f_divergence.default",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Bool, Check, Default, Forbid, Force, Ignored, Plugin, RenameKey, Setting, key, only_when
+from memcfg import Bool, Check, Default, Forbid, Ignored, Plugin, RenameKey, Setting, key, only_when
+from memcfg.dropout import dropout_rules
 
 here = key("trainer.name") == "gkd"
 
@@ -45,14 +46,7 @@ plugin = Plugin(
     doc="distillation from a teacher, on given and on own completions",
     options=[teacher, share, beta, offload, sequences, dropout],
     rules=[
-        Force(
-            "trainer.dropout", "disabled", when=dropout.on, id="gkd.dropout.off",
-            because="`gkd.disable_dropout` switches it off in student and teacher",
-        ),
-        Default(
-            dropout, True, when=here, id="gkd.disable_dropout.default",
-            because="student and teacher would differ by chance with it",
-        ),
+        *dropout_rules(dropout, True, because="student and teacher would differ by chance with it", of="student and teacher"),
         Default(
             key("run.learning_rate"), 2e-5, when=here, id="gkd.run.learning_rate",
             because="distillation is supervised learning, with its learning rate",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Bool, Check, Default, Enum, Forbid, Force, Ignored, Plugin, RemovedKey, Setting, key, only_when
+from memcfg import Bool, Check, Default, Enum, Forbid, Ignored, Plugin, RemovedKey, Setting, key, only_when
+from memcfg.dropout import dropout_rules
 
 here = key("trainer.name") == "kto"
 
@@ -45,14 +46,7 @@ plugin = Plugin(
     doc="preference optimisation on single completions, marked desirable or not",
     options=[loss, beta, desirable, undesirable, dropout, watching],
     rules=[
-        Force(
-            "trainer.dropout", "disabled", when=dropout.on, id="kto.dropout.off",
-            because="`kto.disable_dropout` switches it off in policy and reference",
-        ),
-        Default(
-            dropout, True, when=here, id="kto.disable_dropout.default",
-            because="policy and reference would differ by chance with it",
-        ),
+        *dropout_rules(dropout, True, because="policy and reference would differ by chance with it"),
         Check(
             [desirable, undesirable], _weighed, when=here, id="kto.weights.any",
             because="the loss is the weighted sum of both kinds of rows",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcfg import Bool, Check, Default, Enum, Force, Ignored, Plugin, RenameKey, Setting, key, only_when
+from memcfg import Bool, Check, Default, Enum, Ignored, Plugin, RenameKey, Setting, key, only_when
+from memcfg.dropout import dropout_rules
 
 here = key("trainer.name") == "online_dpo"
 tiny = key("model.source") == "tiny"
@@ -49,14 +50,7 @@ plugin = Plugin(
     doc="preference optimisation on pairs that the policy samples itself",
     options=[loss, beta, judge, penalty, dropout],
     rules=[
-        Force(
-            "trainer.dropout", "disabled", when=dropout.on, id="online_dpo.dropout.off",
-            because="`online_dpo.disable_dropout` switches it off in policy and reference",
-        ),
-        Default(
-            dropout, True, when=here, id="online_dpo.disable_dropout.default",
-            because="policy and reference would differ by chance with it",
-        ),
+        *dropout_rules(dropout, True, because="policy and reference would differ by chance with it"),
         Default(
             loss, "sigmoid", when=here, id="online_dpo.loss.default", because="it is the loss of the DPO paper", ref=PAPER
         ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from memcfg import Bool, Default, Forbid, Force, Ignored, Plugin, Setting, key, only_when
+from memcfg import Bool, Default, Forbid, Ignored, Plugin, Setting, key, only_when
+from memcfg.dropout import dropout_rules
 
 here = key("trainer.name") == "reward"
 merge = key("peft.merge")
@@ -22,14 +23,7 @@ plugin = Plugin(
     doc="a scalar reward learned from pairs of completions",
     options=[center, dropout],
     rules=[
-        Force(
-            "trainer.dropout", "disabled", when=dropout.on, id="reward.dropout.off",
-            because="`reward.disable_dropout` switches it off in the model",
-        ),
-        Default(
-            dropout, True, when=here, id="reward.disable_dropout.default",
-            because="the rewards of a pair would differ by chance with it",
-        ),
+        *dropout_rules(dropout, True, because="the rewards of a pair would differ by chance with it", of="the model"),
         Default(
             key("run.learning_rate"), 1e-4, when=here, id="reward.run.learning_rate",
             because="the reward head starts from nothing and learns faster than a policy",
