@@ -78,7 +78,7 @@ class Clock:
         self._asks: dict[Any, bool] = {}
         self._ends: deque[float] = deque(maxlen=QUEUE)
         self.heard: Round | None = None
-        """What is told how the clock goes on, while something repeats."""
+        """What is told how the clock goes on, and by the tracker what is born and dies, while something repeats."""
 
     @property
     def ms(self) -> float:
@@ -139,26 +139,26 @@ class Clock:
 
     def copy(self, size: int) -> None:
         """A copy to or from the host that the computation waits for."""
-        self._unlike()
+        self.unlike()
         self.host += self.machine.launch
         self.device = max(self.device, self.host) + size / self.machine.host_copy
 
     def work(self, size: int) -> None:
         """The host's processors go over so many bytes of their own memory; nothing is launched meanwhile."""
-        self._unlike()
+        self.unlike()
         self.host = max(self.host, self.device) + size / self.machine.host_memory
 
     def copy_beside(self, size: int) -> float:
         """A copy to or from the host on a stream of its own, begun after what the computation has been given so far.
         Returns when it will be through."""
-        self._unlike()
+        self.unlike()
         self.host += self.machine.launch
         self.beside = max(self.beside, self.device, self.host) + size / self.machine.host_copy
         return self.beside
 
     def wait(self, until: float) -> None:
         """The computation goes on only then."""
-        self._unlike()
+        self.unlike()
         self.device = max(self.device, until)
 
     def now(self) -> float:
@@ -167,10 +167,10 @@ class Clock:
 
     def later(self, seconds: float) -> None:
         """Host and device are so much further on, as after work like the last that was not simulated."""
-        self._unlike()
+        self.unlike()
         self.host, self.device = self.host + seconds, self.device + seconds
 
-    def _unlike(self) -> None:
+    def unlike(self) -> None:
         """What happens now is not told again."""
         if self.heard is not None:
             self.heard.odd = True

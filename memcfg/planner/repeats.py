@@ -50,11 +50,11 @@ def rounds(tracker: Tracker, items: Iterable[Item], alike: Callable[[Item], Any]
     while left:
         item = left.pop(0)
         done = Round(len(tracker.trace.births), tracker.host.bytes)
-        tracker.hear(done)
+        tracker.clock.heard = done
         try:
             yield item
         finally:
-            tracker.hear(None)
+            tracker.clock.heard = None
         _formed(tracker, done)
         if before is not None and done.like(before):
             count = next((n for n, other in enumerate(left) if alike(other) != alike(item)), len(left))
@@ -79,9 +79,9 @@ def _formed(tracker: Tracker, done: Round) -> None:
 
 def _again(tracker: Tracker, done: Round, count: int) -> None:
     """Tell the round `count` times more. What it ended of the round before it, it ends of itself."""
-    births, clock = tracker.trace.births, tracker.clock
+    births, clock, each = tracker.trace.births, tracker.clock, len(done.born)
     for later in range(1, count + 1):
-        shift = later * len(done.born)
+        shift = later * each
         for thing in done.told:
             if not isinstance(thing, int):
                 clock.go_on(thing)

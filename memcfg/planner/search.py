@@ -143,12 +143,13 @@ class Search:
 
     def _prepare(self, sets: Sequence[Set]) -> None:
         """Outline sets of which many will be asked for, on all cores."""
-        todo = list({_outlined_as(s): s for s in reversed(sets) if _outlined_as(s) not in self._outlines}.values())[
-            ::-1
-        ]
+        todo: dict[Any, Set] = {}
+        for chosen in sets:
+            todo.setdefault(_outlined_as(chosen), chosen)
+        names = [name for name in todo if name not in self._outlines]
         before = len(self._outlines)
-        found = side_by_side(self._outline, todo, lambda done: self._progress(before + done))
-        self._ready |= {_outlined_as(todo[place]): outlined for place, outlined in found.items()}
+        found = side_by_side(self._outline, [todo[name] for name in names], lambda done: self._progress(before + done))
+        self._ready |= {names[place]: outlined for place, outlined in found.items()}
 
     def _simulated(self, sets: Sequence[Set]) -> None:
         """Simulate sets whose rungs will be asked for, on all cores."""

@@ -115,7 +115,6 @@ class Tracker(TorchDispatchMode):
         self._shapes = _SHAPES
         self._workspaces: set[str] = set()
         self.interrupts: Sequence[int] = ()
-        self._heard: Round | None = None
         self._bury = self._died
 
     @classmethod
@@ -125,34 +124,30 @@ class Tracker(TorchDispatchMode):
     # ---------------------------------------------------------------------------------------------- what is told
 
     def enter(self, step: int, phase: str) -> None:
-        self._unlike()
+        self.clock.unlike()
         self.phase = phase
         self.trace.mark(step, phase)
 
     def told(self, size: int, kind: str, op: str) -> int:
         """A storage that no tensor shows. Returns its number, for `ended`."""
         number = self.trace.born(size, kind, self.phase, op, self.clock.ms)
-        if self._heard is not None:
-            self._heard.told.append(number)
+        if self.clock.heard is not None:
+            self.clock.heard.told.append(number)
         return number
 
     def ended(self, number: int) -> None:
         self.trace.died(number, self.clock.ms)
-        if self._heard is not None:
-            self._heard.told.append(-number)
+        if self.clock.heard is not None:
+            self.clock.heard.told.append(-number)
 
     def emptied(self) -> None:
         """Whole cached segments are given back to the device."""
-        self._unlike()
+        self.clock.unlike()
         self.trace.empty_cache()
 
     def repeated(self, items: Iterable[Item], alike: Callable[[Item], Any]) -> Iterator[Item]:
         """Those of `items` that are to be run one after the other: see `memcfg.simulated.repeated`."""
-        return rounds(self, items, alike) if self.watching and self._heard is None else iter(items)
-
-    def hear(self, heard: Round | None) -> None:
-        """From now on a round is told what happens."""
-        self._heard = self.clock.heard = heard
+        return rounds(self, items, alike) if self.watching and self.clock.heard is None else iter(items)
 
     def aged(self, done: Round, count: int) -> bool:
         """Whether all that a round has left is known, which then counts as left by the round that is `count` rounds later."""
@@ -167,11 +162,6 @@ class Tracker(TorchDispatchMode):
         for grave in graves:
             grave.number += count * len(done.born)
         return True
-
-    def _unlike(self) -> None:
-        """What happens now is not told again."""
-        if self._heard is not None:
-            self._heard.odd = True
 
     @contextmanager
     def sized(self, size: Callable[[Tensor], int]) -> Iterator[None]:
@@ -189,7 +179,7 @@ class Tracker(TorchDispatchMode):
 
     def name(self, tensor: Tensor, kind: str) -> None:
         """Say what a tensor's storage is for."""
-        self._unlike()
+        self.clock.unlike()
         number = self.number(tensor) if tensor.is_meta else None
         if number is not None:
             self.trace.births[number - 1].kind = kind
