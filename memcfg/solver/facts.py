@@ -6,11 +6,11 @@ make the plan depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from memcfg.solver.decision import Decision
-from memcfg.solver.expr import Not, Option, Or, holds, mentions
+from memcfg.solver.expr import Not, Or, holds, mentions
 from memcfg.solver.lower import Lit, Node, Variables, truth
 from memcfg.solver.rules import Advise, Check, Default, Require, Rule
 
@@ -19,26 +19,25 @@ if TYPE_CHECKING:
 
 
 def fact_readers(
-    options: Mapping[str, Option], rules: Iterable[Rule], variables: Variables
-) -> Iterator[tuple[Rule, Node]]:
+    facts: Set[str], rules: Iterable[Rule], variables: Variables
+) -> Iterator[tuple[Rule, Node]]:  # fmt: skip
     """Rules that decide something by a fact, each with what has to be settled. Checks come later, advice decides
     nothing."""
     for rule in rules:
         if isinstance(rule, (Advise, Check)) or not hasattr(rule, "when"):
             continue
         expr = Or((Not(rule.when), rule.cond)) if isinstance(rule, Require) else rule.when
-        if any(options[key].role == "fact" for key in mentions(expr)):
+        if not facts.isdisjoint(mentions(expr)):
             yield rule, variables.node(expr)
 
 
 class FactChecks:
     """What checks say of facts: those by which some check applies or not, and for each check those that it reads."""
 
-    def __init__(self, options: Mapping[str, Option], rules: Iterable[Rule]) -> None:
-        facts = {key for key, option in options.items() if option.role == "fact"}
+    def __init__(self, facts: Set[str], rules: Iterable[Rule]) -> None:
         checks = [rule for rule in rules if isinstance(rule, Check)]
-        self.applied_by = facts & {key for check in checks for key in mentions(check.when)}
-        self.reading = [(c.when, read) for c in checks if (read := facts.intersection(c.reads))]
+        self.applied_by = {key for check in checks for key in mentions(check.when)} & facts
+        self.reading = [(c.when, read) for c in checks if (read := facts & set(c.reads))]
 
     def read(self, values: Mapping[str, Any]) -> set[str]:
         """The facts that the checks depend on, where the options have these values."""

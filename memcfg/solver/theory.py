@@ -133,8 +133,8 @@ class Program:
         self.defaults = {key: self._proposals(by) for key, by in _by_key(self.rules, Default).items()}
         self.forces = self._guarded(Force)
         self.fallbacks = self._guarded(Fallback)
-        self.fact_readers = tuple(fact_readers(theory.options, self.rules.values(), self.variables))
-        self.fact_checks = FactChecks(theory.options, self.rules.values())
+        self.fact_readers = tuple(fact_readers(theory.facts, self.rules.values(), self.variables))
+        self.fact_checks = FactChecks(theory.facts, self.rules.values())
         self.checks = tuple((r, self._check_node(r)) for r in self.rules.values() if isinstance(r, Check))
         self.ignored: dict[str, list[Ignored]] = _by_key(self.rules, Ignored)
         lowering = Lowering(self.variables.full)
