@@ -17,13 +17,13 @@ import json
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from fresh import program
+from updates import now
 
 CASES = (
     "copy_rate", "none_8k", "all_8k", "trl_all_8k", "ckpt_32k", "ckpt_offload_32k", "trl_ckpt_offload_32k", "ckpt_64k",
@@ -179,11 +179,11 @@ def _in_loaders_order(lengths: list[int]) -> list[int]:
 
 def _pin(contexts: list[Any], length: int, config: Any) -> dict[str, float]:
     """Take the host memory that the long row will need, and say how long page-locking it takes."""
-    begin = _now()
+    begin = now()
     for mover in (context.mover for context in contexts if hasattr(context, "mover")):
         mover.stack.take(config.num_hidden_layers * config.hidden_size * length * 2)
         mover.stack.reset()
-    return {"pin_s": round(_now() - begin, 2)}
+    return {"pin_s": round(now() - begin, 2)}
 
 
 def trl_long_case(liger: bool, toy: bool) -> Callable[[], dict[str, Any]]:
@@ -241,11 +241,11 @@ def _two_steps(trainer: Any) -> dict[str, Any]:
 
     class Tell(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            marks.append(_now())
+            marks.append(now())
             _peak()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            marks.append(_now())
+            marks.append(now())
 
     trainer.add_callback(Tell())
     trainer.train()
@@ -258,18 +258,10 @@ def _two_steps(trainer: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------- measure
 
 
-def _now() -> float:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
 def _milliseconds(work: Callable[[], Any]) -> float:
-    begin = _now()
+    begin = now()
     work()
-    return 1e3 * (_now() - begin)
+    return 1e3 * (now() - begin)
 
 
 def _allocated() -> int:

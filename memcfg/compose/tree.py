@@ -123,8 +123,7 @@ class Loader(ConfigLoaderImpl):  # type: ignore[misc]
         ConfigStore.instance().repo[f"{PRIMARY}.yaml"] = (
             primary  # its `store` would make a copy; Hydra makes one as it reads
         )
-        parsed, repo = super()._parse_overrides_and_create_caching_repo(config_name, overrides)
-        return parsed, repo
+        return super()._parse_overrides_and_create_caching_repo(config_name, overrides)  # type: ignore[no-any-return]
 
     def _load_configuration_impl(self, config_name: str | None, overrides: list[str], *rest: Any, **named: Any) -> Any:
         self._begin(overrides)

@@ -175,7 +175,8 @@ def memcfg_rewards(plan: Plan, found: list[Reward | Judge], bench: Bench) -> lis
 def memcfg_simulation(plan: Plan, stands_in: dict[str, Any]) -> dict[str, Any]:
     """Stand-ins for what leaves torch's dispatcher, for the memory simulator: `package.module:attribute` -> what takes its
     place, `rows` -> a function from the lengths of the documents in each row of a micro-batch to rows as the trainer's
-    collator takes them, `documents` -> how many documents each of those becomes (2 of a pair), and `generation` -> a function from what `memcfg_generate` gave to what samples in its place."""
+    collator takes them, `documents` -> how many documents each of those becomes (2 of a pair), and `generation` -> a
+    function from what `memcfg_generate` gave to what samples in its place."""
 
 
 @chain("found")

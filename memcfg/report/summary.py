@@ -98,11 +98,8 @@ def _peak(measured: int | None, step: int | None, predicted: int | None) -> str:
         return ""
     step = step or measured
     off = f" (predicted {gib(predicted)}, {100 * (predicted / step - 1):+.2f} %)" if predicted else ""
-    return (
-        f"{gib(step)}{off}"
-        if step == measured
-        else f"{gib(measured)} while evaluating or saving, {gib(step)} in a step{off}"
-    )
+    more = "" if step == measured else f"{gib(measured)} while evaluating or saving, "
+    return f"{more}{gib(step)}{' in a step' if more else ''}{off}"
 
 
 def _percent(part: float | None) -> str:

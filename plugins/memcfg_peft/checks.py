@@ -71,13 +71,9 @@ def undone(values: Values) -> str | None:
 def moves_the_model(values: Values) -> str | None:
     """An adapter that begins with what it takes out of the model leaves another model behind when it is off."""
     given, mode = values["peft.config"] or {}, values["reference.mode"]
-    began = (
-        f"{INIT}={given[INIT]}"
-        if _begins(given, MOVES)
-        else "kasa_config"
-        if given.get("kasa_config") is not None
-        else ""
-    )
+    began = "kasa_config" if given.get("kasa_config") is not None else ""
+    if _begins(given, MOVES):
+        began = f"{INIT}={given[INIT]}"
     if began and (mode == "adapter" or values["reference.path"] is None):
         other = "`reference.mode=live` and the model's own folder as `reference.path`"
         return f"`{began}` takes a part out of the model's own weights: add {other}"
